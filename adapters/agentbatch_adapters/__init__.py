@@ -1,0 +1,1 @@
+"""Hooks for the harnesses people run, one module per harness; none ships yet (CHANGELOG)."""

@@ -1,0 +1,63 @@
+"""agentbatch: finish batches of LLM agent tasks sooner.
+
+Nothing heavy is imported until used (PEP 562), so that SGLang's scheduler can import `agentbatch.policy` alone.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from agentbatch.errors import (
+        AgentBatchError,
+        BatchClosed,
+        SlotConflict,
+        StartUpError,
+        TraceError,
+        TrajectoryCancelled,
+        TrajectoryClosed,
+        UsageError,
+    )
+    from agentbatch.runtime.batch import AgentBatch
+    from agentbatch.runtime.client import TrajectoryClient
+    from agentbatch.runtime.current import act, current_trajectory, environment
+    from agentbatch.runtime.results import Completed, Failed, Result, Timing, Usage
+    from agentbatch.runtime.statistics import BatchStatistics
+    from agentbatch.runtime.trajectory import Trajectory
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "agentbatch.errors": (
+        "AgentBatchError", "BatchClosed", "SlotConflict", "StartUpError", "TraceError", "TrajectoryCancelled",
+        "TrajectoryClosed", "UsageError",
+    ),
+    "agentbatch.runtime.batch": ("AgentBatch",),
+    "agentbatch.runtime.client": ("TrajectoryClient",),
+    "agentbatch.runtime.current": ("act", "current_trajectory", "environment"),
+    "agentbatch.runtime.results": ("Completed", "Failed", "Result", "Timing", "Usage"),
+    "agentbatch.runtime.statistics": ("BatchStatistics",),
+    "agentbatch.runtime.trajectory": ("Trajectory",),
+}  # fmt: skip
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+__all__ = [
+    "AgentBatch", "AgentBatchError", "BatchClosed", "BatchStatistics", "Completed", "Failed", "Result", "SlotConflict",
+    "StartUpError", "Timing", "TraceError", "Trajectory", "TrajectoryCancelled", "TrajectoryClient",
+    "TrajectoryClosed", "Usage", "UsageError", "__version__", "act", "current_trajectory", "environment",
+]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOME_OF.get(name)
+    if home is None:
+        raise AttributeError(f"module 'agentbatch' has no attribute {name!r}")
+    from importlib import import_module  # noqa: PLC0415 - only when something is used
+
+    value = getattr(import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

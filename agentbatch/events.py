@@ -1,0 +1,162 @@
+"""What happened in a batch, as frozen records: the one vocabulary of recorder, progress, metrics and hooks.
+
+Times end in `_s` and are seconds since the batch's first admission (trace seconds in a replay, spec §7); an event
+before the first admission carries a negative time or 0. Counts of tokens are `None` where the server did not tell.
+Text of prompts and replies never appears here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
+
+SCHEMA = 1
+"""Version of the event records; a reader refuses a newer one."""
+
+Outcome = Literal["ok", "failed", "cancelled"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunStarted:
+    """First event of a run: what was asked for."""
+
+    event: ClassVar[str] = "run"
+    run: str
+    version: str
+    started_unix_s: float
+    cs: int
+    ce: Mapping[str, int]
+    unified: bool = False
+    env_policy: str = "caas"
+    band_s: float = 30.0
+    bucket_s: float = 1.0
+    speedup: float = 1.0
+    workers: tuple[str, ...] = ()
+    schema: int = SCHEMA
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WorkloadKnown:
+    """What a replay knows of its workload beforehand; the parts of the lower bound on makespan."""
+
+    event: ClassVar[str] = "workload"
+    source: str
+    trajectories: int
+    environment_s: Mapping[str, float]
+    """Environment work per resource."""
+    engine_s: float | None
+    """Engine work at perfect reuse, summed over workers; None where no engine model is known."""
+    longest_chain_s: float
+    workers: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Admitted:
+    """A trajectory got its admission slot."""
+
+    event: ClassVar[str] = "admitted"
+    at_s: float
+    submitted_s: float
+    key: str
+    label: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AttemptFailed:
+    """One try of a turn failed; `retry_in_s` is None when it was the last."""
+
+    event: ClassVar[str] = "attempt"
+    at_s: float
+    label: str
+    turn: int
+    attempt: int
+    error: str
+    status: int | None = None
+    retry_in_s: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TurnEnded:
+    """One inference turn, from client launch to the last byte, retries and back-off included."""
+
+    event: ClassVar[str] = "turn"
+    label: str
+    turn: int
+    """1 for the trajectory's first; a failed turn keeps the number it would have had."""
+    started_s: float
+    first_byte_s: float | None
+    """First byte of the body, known for streams only."""
+    ended_s: float
+    outcome: Outcome
+    endpoint: str
+    streamed: bool
+    attempts: int
+    worker: str = ""
+    prompt_tokens: int | None = None
+    cached_tokens: int | None = None
+    output_tokens: int | None = None
+    in_environment: bool = False
+    """The call was made while its task held an environment slot, which idles the scarcest resource."""
+    error: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class JobEnded:
+    """One environment job, from asking for a slot to giving it back; never granted when `granted_s` is None."""
+
+    event: ClassVar[str] = "environment"
+    label: str
+    resource: str
+    turns: int
+    """n_j of Eq. 14: turns its trajectory had completed when it asked."""
+    asked_s: float
+    granted_s: float | None
+    ended_s: float
+    outcome: Outcome
+    operations: int = 1
+    error: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrajectoryEnded:
+    """A trajectory gave its admission slot back; never admitted when `admitted_s` is None."""
+
+    event: ClassVar[str] = "ended"
+    at_s: float
+    key: str
+    label: str
+    admitted_s: float | None
+    outcome: Outcome
+    turns: int
+    error: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Notice:
+    """Something a person should know: a limit not honoured, a label not sent, a hook that failed."""
+
+    event: ClassVar[str] = "notice"
+    at_s: float
+    kind: str
+    message: str
+    label: str | None = None
+    details: Mapping[str, str | int | float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunEnded:
+    """Last event of a run that was closed in order."""
+
+    event: ClassVar[str] = "run_ended"
+    at_s: float
+    wall_s: float
+    outcome: Outcome
+
+
+Event = (
+    RunStarted | WorkloadKnown | Admitted | AttemptFailed | TurnEnded | JobEnded | TrajectoryEnded | Notice | RunEnded
+)
+EVENT_TYPES: tuple[type[Event], ...] = (
+    RunStarted, WorkloadKnown, Admitted, AttemptFailed, TurnEnded, JobEnded, TrajectoryEnded, Notice, RunEnded,
+)

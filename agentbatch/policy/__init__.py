@@ -1,0 +1,1 @@
+"""Pure decisions: stdlib only; no I/O, clock, randomness or globals."""

@@ -1,0 +1,1 @@
+"""The live batch: admission, environment slots, labelled clients, events."""

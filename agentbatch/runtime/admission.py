@@ -1,0 +1,158 @@
+"""Who may run: keys, labels and the admission gate (CS), first come first served (spec §2)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
+
+import anyio
+
+from agentbatch.errors import SlotConflict, TrajectoryCancelled, UsageError
+from agentbatch.events import Admitted, TrajectoryEnded
+from agentbatch.runtime import current
+from agentbatch.runtime.clock import BatchClock
+from agentbatch.runtime.gate import Gate, Ticket
+from agentbatch.runtime.hub import Hub
+from agentbatch.runtime.results import Completed, Failed, Result
+from agentbatch.runtime.trajectory import Trajectory
+from agentbatch.runtime.turn import describe, outcome_of
+from agentbatch.wire import trajectory_label
+
+T = TypeVar("T")
+R = TypeVar("R")
+Solve = Callable[[Trajectory, T], Awaitable[R]]
+
+
+class Admission:
+    """Submits trajectories in order, holds each one's slot from admission to its end, and counts how they ended."""
+
+    def __init__(self, run: str, cs: int, clock: BatchClock, hub: Hub) -> None:
+        self.gate = Gate("admission", cs, clock)
+        self.completed = 0
+        self.failed = 0
+        self._run = run
+        self._clock = clock
+        self._hub = hub
+        self._entries = 0
+        self._attempts: dict[str, int] = {}
+        self._live: set[str] = set()
+
+    def submit(self, batch: Any, keys: Iterable[str]) -> list[tuple[Trajectory, Ticket]]:
+        """Queue one trajectory a key, in order; nothing is queued when any key is bad.
+
+        Raises:
+            UsageError: a key stands twice, or belongs to a trajectory that has not ended.
+            SlotConflict: the caller runs inside a trajectory of this batch, whose slot it would wait for.
+        """
+        inside = current.current_trajectory()
+        if inside is not None and inside.batch is batch:
+            raise SlotConflict(
+                f"a trajectory was started from inside trajectory {inside.key!r}, which holds an admission slot: with every "
+                "slot held so, nothing could go on; start it from outside, or do the work in the trajectory you are in"
+            )
+        keys = list(keys)
+        seen: set[str] = set()
+        for key in keys:
+            if key in seen or key in self._live:
+                where = "stands twice among the tasks" if key in seen else "belongs to a trajectory that still runs"
+                raise UsageError(f"task key {key!r} {where}: keys tell trajectories apart, give each its own with key=…")
+            seen.add(key)
+        self._clock.begin()
+        return [self._queue(batch, key) for key in keys]
+
+    def _queue(self, batch: Any, key: str) -> tuple[Trajectory, Ticket]:
+        self._attempts[key] = attempt = self._attempts.get(key, 0) + 1
+        self._live.add(key)
+        self._entries += 1
+        submitted_s = self._clock.now()
+        ticket = self.gate.ask((self._entries,), submitted_s)
+        return Trajectory(batch, key, trajectory_label(self._run, key, attempt), submitted_s), ticket
+
+    @asynccontextmanager
+    async def admitted(self, trajectory: Trajectory, ticket: Ticket) -> AsyncIterator[Trajectory]:
+        """Run a block as an admitted trajectory; the slot goes back however the block ends."""
+        error: BaseException | None = None
+        try:
+            await ticket.wait()
+            admitted_s = ticket.granted_s or 0.0
+            self._hub.emit(
+                Admitted(at_s=admitted_s, submitted_s=ticket.asked_s, key=trajectory.key, label=trajectory.label)
+            )
+            async with trajectory.running(admitted_s):
+                yield trajectory
+        except BaseException as raised:
+            error = raised
+            raise
+        finally:
+            self.withdraw(trajectory, ticket, error)
+
+    def withdraw(self, trajectory: Trajectory, ticket: Ticket, error: BaseException | None) -> None:
+        """Give the slot, or the place in the queue, back; the second call for a ticket changes nothing."""
+        if not ticket.open:
+            return
+        self.gate.leave(ticket)
+        self._live.discard(trajectory.key)
+        ok = error is None
+        self.completed += ok
+        self.failed += not ok
+        cancelled = isinstance(error, TrajectoryCancelled)
+        self._hub.emit(
+            TrajectoryEnded(
+                at_s=self._clock.now(),
+                key=trajectory.key,
+                label=trajectory.label,
+                admitted_s=ticket.granted_s,
+                outcome="ok" if error is None else "cancelled" if cancelled else outcome_of(error),
+                turns=trajectory.progress.turns,
+                error=None if error is None else trajectory.redact(describe(error)),
+            )
+        )
+
+    async def run_one(self, solve: Solve[T, R], task: T, trajectory: Trajectory, ticket: Ticket) -> Result[R]:
+        """Run one task to its result; whatever it raises becomes `Failed`, cancellation from outside propagates."""
+        failed: BaseException
+        try:
+            async with self.admitted(trajectory, ticket):
+                value = await solve(trajectory, task)
+        except Exception as error:
+            failed = error
+        except anyio.get_cancelled_exc_class() as error:
+            # A cancellation that no scope around us asked for is this task's own affair: it must not take the
+            # others along, which a task group would do (indexable#2104).
+            if anyio.current_effective_deadline() == -math.inf:
+                raise
+            failed = error
+        else:
+            return Completed(
+                key=trajectory.key,
+                label=trajectory.label,
+                value=value,
+                timing=trajectory.timing(),
+                usage=trajectory.usage,
+            )
+        return Failed(
+            key=trajectory.key,
+            label=trajectory.label,
+            error=failed,
+            timing=trajectory.timing(),
+            usage=trajectory.usage,
+        )
+
+    async def run_all(self, solve: Solve[T, R], tasks: list[T], pairs: list[tuple[Trajectory, Ticket]]) -> list[Result[R]]:
+        """Run every task, each started when its slot is granted; results stand in input order."""
+        results: list[Result[R] | None] = [None] * len(tasks)
+
+        async def run(index: int) -> None:
+            results[index] = await self.run_one(solve, tasks[index], *pairs[index])
+
+        try:
+            async with anyio.create_task_group() as group:
+                for index, (_, ticket) in enumerate(pairs):
+                    await ticket.wait()  # grants come in this order, so waiting for one after the other is enough
+                    group.start_soon(run, index)
+        finally:
+            for trajectory, ticket in pairs:  # those never started, when cancelled from outside
+                self.withdraw(trajectory, ticket, TrajectoryCancelled("the batch was cancelled"))
+        return [result for result in results if result is not None]

@@ -1,0 +1,309 @@
+"""`AgentBatch`: runs a batch of agent trajectories under two limits, and keeps account of them.
+
+Source: spec §2 (CS, CE, CAAS), §3 (labels). Decisions are in `policy/`; this file wires them to clients, clock and events.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from types import TracebackType
+from typing import Any, Literal, TypeVar
+
+import anyio
+
+import agentbatch
+from agentbatch.errors import BatchClosed, StartUpError, UsageError
+from agentbatch.events import Event, Outcome, RunEnded, RunStarted
+from agentbatch.runtime import current
+from agentbatch.runtime.admission import Admission
+from agentbatch.runtime.client import TrajectoryClient
+from agentbatch.runtime.clock import BatchClock
+from agentbatch.runtime.gate import Gate
+from agentbatch.runtime.hub import Hub
+from agentbatch.runtime.options import check_options
+from agentbatch.runtime.preflight import check_reachable
+from agentbatch.runtime.results import Result
+from agentbatch.runtime.statistics import BatchStatistics
+from agentbatch.runtime.trajectory import Trajectory
+from agentbatch.runtime.transport import build_http_client, check_descriptors, runs_on_asyncio
+from agentbatch.runtime.turn import describe, outcome_of
+from agentbatch.runtime.workers import Workers
+from agentbatch.trace.recorder import Recorder
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class AgentBatch:
+    """A batch of agent trajectories: an admission limit, an environment limit, labelled clients, one account of it all.
+
+    Use it as `async with AgentBatch(cs=50, ce=3, base_url=…) as batch:`; runs on asyncio and trio.
+
+    Args:
+        cs: how many trajectories are active at once; each keeps its slot from admission to its end.
+        ce: how many environment jobs run at once; a mapping names resources, each with its own limit and queue.
+        base_url: OpenAI-compatible URL of the server, or several worker URLs, among which each turn is placed by LBCH.
+            Default: the OPENAI_BASE_URL variable; without either, `traj.client` is not available.
+        api_key: sent as bearer token; default the OPENAI_API_KEY variable. Never logged, recorded or shown.
+        env_policy: order of waiting environment jobs: "caas" (Eq. 13-16) or "fcfs".
+        band_s: B of Eq. 13, seconds. bucket_s: dI of Eq. 15, seconds.
+        unified: one gate for both, the baseline of Eq. 11: CS becomes min(cs, smallest ce).
+        record: path of a run file to write; an existing file is an error.
+        on_event: called with every event; one that raises is reported once and dropped.
+        run: name of the run, part of every label; default eight random hex digits.
+        retries: how often a model call that may succeed later is tried again.
+        timeout_s: seconds without a byte after which a model call fails.
+        alpha: load bound of LBCH, >= 1 (Eq. 9).
+        speedup: trace seconds per wall second, for replays against a sped-up server.
+
+    Raises:
+        UsageError: an option is out of range, at construction.
+        StartUpError: on entry, when the server cannot be reached or file descriptors are too few.
+    """
+
+    def __init__(
+        self,
+        cs: int,
+        ce: int | Mapping[str, int] = 1,
+        *,
+        base_url: str | Sequence[str] | None = None,
+        api_key: str | None = None,
+        env_policy: Literal["caas", "fcfs"] = "caas",
+        band_s: float = 30.0,
+        bucket_s: float = 1.0,
+        unified: bool = False,
+        record: str | os.PathLike[str] | None = None,
+        on_event: Callable[[Event], None] | None = None,
+        run: str | None = None,
+        retries: int = 2,
+        timeout_s: float = 600.0,
+        alpha: float = 1.25,
+        speedup: float = 1.0,
+    ) -> None:
+        self.options = options = check_options(
+            run=run, cs=cs, ce=ce, unified=unified, env_policy=env_policy, band_s=band_s, bucket_s=bucket_s,
+            base_url=base_url, api_key=api_key, retries=retries, timeout_s=timeout_s, alpha=alpha,
+        )  # fmt: skip
+        self.clock = BatchClock(speedup)
+        self.hub = Hub(self.clock)
+        self.order = options.order
+        self.passed_through = 0
+        self.turns_completed = 0
+        self.jobs_completed = 0
+        self.attempts_failed = 0
+        self._workers = Workers(options.base_urls, alpha) if options.base_urls else None
+        self._admission = Admission(options.run, options.cs, self.clock, self.hub)
+        self._gates = {name: Gate(name, limit, self.clock) for name, limit in options.ce.items()}
+        self._thread_limiter: anyio.CapacityLimiter | None = None
+        self._client: TrajectoryClient | None = None
+        self._http_client: Any = None
+        self._record = record
+        self._entries = 0
+        self._inference_in_environment = 0
+        self._state: Literal["new", "open", "closed"] = "new"
+        self._outer: AgentBatch | None = None
+        self._stack = AsyncExitStack()
+        if on_event is not None:
+            self.hub.add(on_event)
+
+    async def __aenter__(self) -> AgentBatch:
+        if self._state != "new":
+            raise BatchClosed("an AgentBatch was entered twice: make a new one for each `async with`")
+        options = self.options
+        self.clock.start()
+        self._thread_limiter = anyio.CapacityLimiter(sum(options.ce.values()))
+        try:
+            if options.base_urls:
+                check_descriptors(options.cs)
+                self._http_client = build_http_client(options.cs, options.timeout_s)
+                self._stack.push_async_callback(self._http_client.aclose)
+                await check_reachable(self._http_client, options.base_urls, options.api_key, self.hub)
+            if self._record is not None:
+                recorder = Recorder(self._record)
+                self._stack.callback(recorder.close)
+                self.hub.add(recorder.write)
+        except BaseException:
+            await self._stack.aclose()
+            raise
+        self._state = "open"
+        self._outer = current.batch.get()
+        current.batch.set(self)
+        self.hub.emit(self._started())
+        if options.base_urls and not runs_on_asyncio():
+            self.hub.notice("transport", "aiohttp does not run on trio: model calls use the SDK's own, slower transport")
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        active = self._admission.gate.statistics()
+        if active.held or active.waiting:
+            self.hub.notice(
+                "closed-early",
+                f"the batch ended while {active.held} trajectories ran and {active.waiting} waited: their next model call fails; "
+                "let every batch.trajectory() block end before the batch does",
+            )
+        self._state = "closed"
+        current.batch.set(self._outer)
+        now_s = self.clock.now()
+        outcome: Outcome = "ok" if exc is None else outcome_of(exc)
+        self.hub.emit(RunEnded(at_s=now_s, wall_s=now_s / self.clock.speedup, outcome=outcome))
+        with anyio.CancelScope(shield=True):  # closing sockets is bounded, leaving them open is not
+            await self._stack.aclose()
+
+    def _started(self) -> RunStarted:
+        import time  # noqa: PLC0415 - the only wall-clock reading: when the run happened, for people
+
+        options = self.options
+        return RunStarted(
+            run=options.run,
+            version=agentbatch.__version__,
+            started_unix_s=time.time(),
+            cs=options.cs,
+            ce=dict(options.ce),
+            unified=options.unified,
+            env_policy=options.order.policy,
+            band_s=options.order.band_s,
+            bucket_s=options.order.bucket_s,
+            speedup=self.clock.speedup,
+            workers=options.base_urls,
+        )
+
+    # -- running trajectories -----------------------------------------------------------------------------------
+
+    async def map(
+        self,
+        solve: Callable[[Trajectory, T], Awaitable[R]],
+        tasks: Iterable[T],
+        *,
+        key: Callable[[T], object] | None = None,
+    ) -> list[Result[R]]:
+        """Run `solve(trajectory, task)` for every task and return `Completed` or `Failed` for each, in input order.
+
+        Args:
+            solve: the harness's step loop; its slot is held until it returns.
+            tasks: any finite iterable.
+            key: gives each task a key, unique in the call; default its position. A key that ran before in this batch
+                runs again under a label ending in `~2` and so on.
+
+        Raises:
+            UsageError: two tasks have the same key; nothing has run then.
+            BatchClosed: outside the batch's `async with`.
+        """
+        self._check_open()
+        items = list(tasks)
+        keys = [str(index if key is None else key(item)) for index, item in enumerate(items)]
+        return await self._admission.run_all(solve, items, self._admission.submit(self, keys))
+
+    @asynccontextmanager
+    async def trajectory(self, key: object) -> AsyncIterator[Trajectory]:
+        """Run a block as one trajectory, for harnesses that own their loop; what the block raises passes through.
+
+        Raises:
+            UsageError: `key` belongs to a trajectory that still runs.
+            SlotConflict: called inside another trajectory of this batch.
+            TrajectoryCancelled: `Trajectory.cancel` ended the block.
+        """
+        self._check_open()
+        [(trajectory, ticket)] = self._admission.submit(self, [str(key)])
+        async with self._admission.admitted(trajectory, ticket):
+            yield trajectory
+
+    def _check_open(self) -> None:
+        if self._state == "new":
+            raise BatchClosed("the batch is not running: use it inside `async with AgentBatch(…) as batch:`")
+        if self._state == "closed":
+            raise BatchClosed("the batch has ended: make a new AgentBatch for more work")
+
+    # -- what trajectories use ----------------------------------------------------------------------------------
+
+    @property
+    def workers(self) -> Workers:
+        """The worker URLs and their requests in flight.
+
+        Raises:
+            UsageError: the batch has no base_url.
+        """
+        if self._workers is None:
+            raise UsageError("this batch has no server: give AgentBatch(base_url=…) or set OPENAI_BASE_URL")
+        return self._workers
+
+    @property
+    def thread_limiter(self) -> anyio.CapacityLimiter:
+        """As many tool threads as environment slots: anyio's own 40 would be a second, hidden limit."""
+        self._check_open()
+        assert self._thread_limiter is not None  # noqa: S101 - set on entry
+        return self._thread_limiter
+
+    def gate(self, resource: str) -> Gate:
+        """Return the gate of an environment resource.
+
+        Raises:
+            UsageError: there is no such resource.
+        """
+        try:
+            return self._gates[resource]
+        except KeyError:
+            names = ", ".join(map(repr, self._gates))
+            raise UsageError(f"no environment resource {resource!r}: this batch has {names}; add it to ce={{…}}") from None
+
+    def build_client(self, trajectory: Trajectory) -> TrajectoryClient:
+        """Build the labelled client of one trajectory around the shared connection pool."""
+        workers = self.workers
+        self._check_open()
+        if self._client is None:
+            self._client = TrajectoryClient(
+                trajectory=trajectory,
+                api_key=self.options.api_key,
+                base_url=workers.urls[0],
+                http_client=self._http_client,
+                max_retries=self.options.retries,
+                timeout=self._http_client.timeout,
+            )
+        return self._client.copy(_extra_kwargs={"trajectory": trajectory})
+
+    def next_entry(self) -> int:
+        """Return the next global entry number, e_j of Eq. 16."""
+        self._entries += 1
+        return self._entries
+
+    def inference_in_environment(self, trajectory: Trajectory) -> None:
+        """Count a model call made while its task holds an environment slot."""
+        self._inference_in_environment += 1
+        self.hub.notice(
+            "inference-in-environment",
+            "a model call was made inside an environment() block: the slot idles meanwhile; all such calls are counted",
+            label=trajectory.label,
+            once=True,
+        )
+
+    def redact(self, text: str) -> str:
+        """Take the API key out of `text`."""
+        key = self.options.api_key
+        return text if key == "EMPTY" else text.replace(key, "[api key]")
+
+    def statistics(self) -> BatchStatistics:
+        """Return what the batch does right now."""
+        in_flight = {} if self._workers is None else dict(self._workers.in_flight)
+        return BatchStatistics(
+            run=self.options.run,
+            now_s=self.clock.now(),
+            admission=self._admission.gate.statistics(),
+            environment={name: gate.statistics() for name, gate in self._gates.items()},
+            turns_in_flight=sum(in_flight.values()),
+            turns_in_flight_per_worker=in_flight,
+            turns_completed=self.turns_completed,
+            jobs_completed=self.jobs_completed,
+            trajectories_completed=self._admission.completed,
+            trajectories_failed=self._admission.failed,
+            attempts_failed=self.attempts_failed,
+            inference_in_environment=self._inference_in_environment,
+            passed_through=self.passed_through,
+            notices=self.hub.notice_count,
+        )
+
+    def __repr__(self) -> str:
+        options = self.options
+        return f"<AgentBatch {options.run!r} {self._state} cs={options.cs} ce={dict(options.ce)}>"

@@ -1,0 +1,105 @@
+"""One limit that tasks wait at: the asynchronous side of a `SlotTable`.
+
+Lives here: waking waiters. Must not live here: who is next (policy/slots, policy/caas) or what a slot is for.
+A grant is reserved before its waiter wakes, and withdrawing and releasing are one call, so a cancel that lands
+between the two hands the slot on (cpython#90155, anyio#1145).
+"""
+
+from __future__ import annotations
+
+from types import TracebackType
+
+import anyio
+
+from agentbatch.policy.slots import SlotStatistics, SlotTable
+from agentbatch.runtime.clock import BatchClock
+
+
+class Ticket:
+    """A place at a gate: waiting until `granted_s` is set, then holding a slot until it leaves."""
+
+    __slots__ = ("_event", "asked_s", "granted_s", "open")
+
+    def __init__(self, asked_s: float) -> None:
+        self.asked_s = asked_s
+        self.granted_s: float | None = None
+        self.open = True
+        self._event: anyio.Event | None = None
+
+    def grant(self, now_s: float) -> None:
+        """Reserve the slot, then wake whoever waits."""
+        self.granted_s = now_s
+        if self._event is not None:
+            self._event.set()
+
+    async def wait(self) -> None:
+        """Return once the slot is granted; at once when it already is."""
+        if self.granted_s is None:
+            self._event = anyio.Event()
+            await self._event.wait()
+
+    def __repr__(self) -> str:
+        state = "left" if not self.open else "waiting" if self.granted_s is None else "held"
+        return f"<Ticket {state} asked_s={self.asked_s:.3f}>"
+
+
+class Gate:
+    """At most `capacity` tickets hold a slot; the others wait in the order of their keys."""
+
+    def __init__(self, name: str, capacity: int, clock: BatchClock) -> None:
+        self.name = name
+        self._clock = clock
+        self._table: SlotTable[Ticket] = SlotTable(capacity)
+
+    def ask(self, key: tuple[float, ...], asked_s: float) -> Ticket:
+        """Queue under a fixed key; the ticket is granted already if a slot is free. Never blocks."""
+        ticket = Ticket(asked_s)
+        if self._table.request(ticket, key):
+            ticket.grant(asked_s)
+        return ticket
+
+    def leave(self, ticket: Ticket) -> None:
+        """Withdraw or release `ticket`; a second call changes nothing."""
+        if ticket.open:
+            ticket.open = False
+            self._wake(self._table.leave(ticket))
+
+    def resize(self, capacity: int) -> None:
+        """Change the limit; held slots stay until they are given back."""
+        self._wake(self._table.resize(capacity))
+
+    def _wake(self, granted: list[Ticket]) -> None:
+        now_s = self._clock.now()
+        for ticket in granted:
+            ticket.grant(now_s)
+
+    def statistics(self) -> SlotStatistics:
+        """Return capacity, held and waiting, counted from the table itself."""
+        return self._table.statistics()
+
+    def __repr__(self) -> str:
+        s = self.statistics()
+        return f"<Gate {self.name!r} held={s.held}/{s.capacity} waiting={s.waiting}>"
+
+
+class Slot:
+    """Holds one slot of a gate for the length of an `async with`."""
+
+    __slots__ = ("_gate", "ticket")
+
+    def __init__(self, gate: Gate, ticket: Ticket) -> None:
+        self._gate = gate
+        self.ticket = ticket
+
+    async def __aenter__(self) -> Ticket:
+        try:
+            await self.ticket.wait()
+        except BaseException:  # cancelled while waiting, perhaps after the grant: hand the slot on
+            self._gate.leave(self.ticket)
+            raise
+        return self.ticket
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        self._gate.leave(self.ticket)

@@ -1,0 +1,151 @@
+"""One environment job: waits in its queue for an environment slot and holds it while its block runs (spec §2).
+
+Lives here: nesting rules and the job's event. Who is next is `policy/caas`; waking is `runtime/gate`.
+"""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+import anyio.lowlevel
+
+from agentbatch.errors import SlotConflict
+from agentbatch.events import JobEnded, Outcome
+from agentbatch.runtime.gate import Gate, Ticket
+
+if TYPE_CHECKING:
+    from agentbatch.runtime.trajectory import Trajectory
+
+_current_job: ContextVar[EnvironmentJob | None] = ContextVar("agentbatch_job", default=None)
+
+
+def current_job() -> EnvironmentJob | None:
+    """Return the innermost environment job of this task's lineage, ended or not."""
+    return _current_job.get()
+
+
+class EnvironmentJob:
+    """An `async with` block that runs while its job holds an environment slot.
+
+    Inside a block of the same resource it joins the slot already held instead of asking for a second one, since that
+    could wait for itself (k8s_sandbox#126, ha-mcp#2369); the slot then goes back when the last of them ends. A task that
+    outlives the block queues anew. Use each object once.
+
+    Raises:
+        SlotConflict: on entry, when the task holds a slot of another resource of the same batch, or the object was
+            used before.
+        TrajectoryClosed: on entry, when the trajectory has ended.
+    """
+
+    __slots__ = ("_gate", "_host", "_operations", "_outer", "_ticket", "_trajectory", "_turns", "_used", "_users")
+
+    def __init__(self, trajectory: Trajectory, gate: Gate) -> None:
+        self._trajectory = trajectory
+        self._gate = gate
+        self._ticket: Ticket | None = None
+        self._host: EnvironmentJob | None = None
+        self._outer: EnvironmentJob | None = None
+        self._users = 0
+        self._operations = 0
+        self._turns = 0
+        self._used = False
+
+    @property
+    def resource(self) -> str:
+        """Name of the resource whose slot this job uses."""
+        return self._gate.name
+
+    @property
+    def holds_slot(self) -> bool:
+        """Whether the slot is held now, by this block or by one that joined it."""
+        return self._ticket is not None and self._ticket.open and self._ticket.granted_s is not None
+
+    async def __aenter__(self) -> EnvironmentJob:
+        if self._used:
+            raise SlotConflict("an environment() block was entered twice: call environment() anew for each block")
+        self._used = True
+        trajectory = self._trajectory
+        trajectory.check_open()
+        outer = _current_job.get()
+        host = outer._slot_holder() if outer is not None else None
+        if host is not None and host._trajectory.batch is trajectory.batch:
+            if host._gate is not self._gate:
+                raise SlotConflict(
+                    f"a task holding a slot of {host.resource!r} asked for one of {self.resource!r}: two trajectories doing "
+                    "so in opposite order would wait for each other for ever; leave the first block before entering the second"
+                )
+            host._users += 1
+            host._operations += 1
+            self._host = host
+            return self
+        await self._wait()
+        self._outer = outer
+        _current_job.set(self)
+        return self
+
+    async def _wait(self) -> None:
+        await anyio.lowlevel.checkpoint_if_cancelled()  # a cancelled task must not take a slot
+        trajectory = self._trajectory
+        progress = trajectory.progress
+        self._turns = progress.turns
+        asked_s = trajectory.clock.now()
+        key = trajectory.batch_order.key(progress, asked_s, trajectory.next_entry())
+        self._ticket = ticket = self._gate.ask(key, asked_s)
+        if ticket.granted_s is None:
+            try:
+                await ticket.wait()
+            except BaseException as error:
+                self._end(error)
+                raise
+        self._users = self._operations = 1
+        trajectory.job_granted()
+
+    def _slot_holder(self) -> EnvironmentJob | None:
+        """Return the job whose block still holds a slot that this lineage may join, or None."""
+        job: EnvironmentJob | None = self
+        while job is not None:
+            if job.holds_slot:
+                return job
+            job = job._outer
+        return None
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        if self._host is not None:
+            self._host._leave(exc)
+            return
+        _current_job.set(self._outer)
+        self._leave(exc)
+
+    def _leave(self, error: BaseException | None) -> None:
+        self._users -= 1
+        if self._users == 0:
+            self._end(error)
+
+    def _end(self, error: BaseException | None) -> None:
+        ticket = self._ticket
+        if ticket is None or not ticket.open:
+            return
+        ended_s = self._trajectory.clock.now()
+        self._gate.leave(ticket)
+        self._trajectory.job_ended(self, ticket, ended_s, error)
+
+    def event(self, label: str, ticket: Ticket, ended_s: float, error: str | None, outcome: Outcome) -> JobEnded:
+        """Build the event that records this job."""
+        return JobEnded(
+            label=label,
+            resource=self.resource,
+            turns=self._turns,
+            asked_s=ticket.asked_s,
+            granted_s=ticket.granted_s,
+            ended_s=ended_s,
+            outcome=outcome,
+            operations=max(1, self._operations),
+            error=error,
+        )
+
+    def __repr__(self) -> str:
+        return f"<EnvironmentJob {self.resource!r} of {self._trajectory.key!r} {self._ticket!r}>"

@@ -1,0 +1,108 @@
+"""What a batch was asked for, checked before anything runs."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from agentbatch.errors import UsageError
+from agentbatch.policy.caas import EnvironmentOrder
+
+DEFAULT_RESOURCE = "default"
+
+
+def check_limit(name: str, value: object) -> int:
+    """Return `value` if it is a whole number of at least 1.
+
+    Raises:
+        UsageError: it is not; the message names the limit.
+    """
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise UsageError(f"{name} must be a whole number of at least 1, not {value!r}")
+    if value < 1:
+        raise UsageError(f"{name} must be at least 1, not {value}: with no slot nothing could ever run")
+    return value
+
+
+def check_resources(ce: int | Mapping[str, int]) -> dict[str, int]:
+    """Return the environment limits by resource name; a plain number is the limit of `default`."""
+    if not isinstance(ce, Mapping):
+        return {DEFAULT_RESOURCE: check_limit("ce", ce)}
+    if not ce:
+        raise UsageError('ce names no resource: give a number, or a mapping such as {"default": 8, "slack": 1}')
+    for name in ce:
+        if not isinstance(name, str) or not name:
+            raise UsageError(f"a resource name must be a non-empty string, not {name!r}")
+    return {name: check_limit(f"ce[{name!r}]", limit) for name, limit in ce.items()}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BatchOptions:
+    """The checked options of one batch; see `AgentBatch` for their meaning."""
+
+    run: str
+    cs: int
+    ce: Mapping[str, int]
+    unified: bool
+    order: EnvironmentOrder
+    base_urls: tuple[str, ...]
+    api_key: str = field(repr=False)
+    retries: int
+    timeout_s: float
+    alpha: float
+
+
+def check_options(
+    *,
+    run: str | None,
+    cs: int,
+    ce: int | Mapping[str, int],
+    unified: bool,
+    env_policy: str,
+    band_s: float,
+    bucket_s: float,
+    base_url: str | Sequence[str] | None,
+    api_key: str | None,
+    retries: int,
+    timeout_s: float,
+    alpha: float,
+) -> BatchOptions:
+    """Check every option that can be checked without running anything.
+
+    Raises:
+        UsageError: an option is out of range; the message says what would do.
+    """
+    limits = check_resources(ce)
+    slots = check_limit("cs", cs)
+    if env_policy not in ("caas", "fcfs"):
+        raise UsageError(f"env_policy must be 'caas' or 'fcfs', not {env_policy!r}")
+    try:
+        order = EnvironmentOrder(policy=env_policy, band_s=band_s, bucket_s=bucket_s)  # type: ignore[arg-type]
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+    if isinstance(retries, bool) or not isinstance(retries, int) or retries < 0:
+        raise UsageError(f"retries must be a whole number of at least 0, not {retries!r}")
+    if not 0 < timeout_s < float("inf"):
+        raise UsageError(f"timeout_s must be a positive number of seconds, not {timeout_s!r}")
+    urls: Sequence[str]
+    if base_url is None:
+        from_env = os.environ.get("OPENAI_BASE_URL")
+        urls = [from_env] if from_env else []
+    else:
+        urls = [base_url] if isinstance(base_url, str) else list(base_url)
+        if not urls:
+            raise UsageError("base_url is empty: give the server's OpenAI-compatible URL, or leave it out")
+    return BatchOptions(
+        run=secrets.token_hex(4) if run is None else run,
+        cs=min(slots, *limits.values()) if unified else slots,
+        ce=limits,
+        unified=unified,
+        order=order,
+        base_urls=tuple(urls),
+        api_key=api_key or os.environ.get("OPENAI_API_KEY") or "EMPTY",
+        retries=retries,
+        timeout_s=timeout_s,
+        alpha=alpha,
+    )

@@ -1,0 +1,135 @@
+"""One inference turn: from client launch to the last byte, retries and back-off included (spec §2, tau_m)."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+from agentbatch.events import AttemptFailed, Outcome, TurnEnded
+from agentbatch.runtime.job import current_job
+
+if TYPE_CHECKING:
+    from agentbatch.runtime.trajectory import Trajectory
+
+MAX_ERROR_CHARS = 500
+
+
+def describe(error: BaseException) -> str:
+    """Return type and message of `error` on one bounded line."""
+    text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    return " ".join(text.split())[:MAX_ERROR_CHARS]
+
+
+def outcome_of(error: BaseException) -> Outcome:
+    """Tell a failure from a cancellation (asyncio's and trio's are no `Exception`)."""
+    return "failed" if isinstance(error, Exception) else "cancelled"
+
+
+class Turn:
+    """Counts one model call for its trajectory; `finish` is idempotent, so that no path can end it twice."""
+
+    __slots__ = (
+        "_trajectory", "attempts", "cached_tokens", "endpoint", "first_byte_s", "in_environment", "number", "open",
+        "output_tokens", "prompt_tokens", "started_s", "streamed", "worker",
+    )  # fmt: skip
+
+    def __init__(self, trajectory: Trajectory, endpoint: str, streamed: bool, number: int) -> None:
+        self._trajectory = trajectory
+        self.endpoint = endpoint
+        self.streamed = streamed
+        self.number = number
+        job = current_job()
+        self.in_environment = job is not None and job.holds_slot
+        self.started_s = trajectory.clock.now()
+        self.first_byte_s: float | None = None
+        self.attempts = 0
+        self.worker = ""
+        self.prompt_tokens: int | None = None
+        self.cached_tokens: int | None = None
+        self.output_tokens: int | None = None
+        self.open = True
+
+    def route(self) -> str:
+        """Choose the worker for the next attempt and count it as in flight there."""
+        self.unroute()
+        self.attempts += 1
+        self.worker = self._trajectory.workers.take(self._trajectory.label)
+        return self.worker
+
+    def unroute(self) -> None:
+        """Take the turn off its worker's count, as during back-off."""
+        if self.worker:
+            self._trajectory.workers.give_back(self.worker)
+            self.worker = ""
+
+    def keep_open(self, close: Callable[[], Awaitable[None]]) -> None:
+        """Remember how to close a body that streams on, for a trajectory that ends before it does."""
+        if self.open:
+            self._trajectory.open_streams[self] = close
+
+    def first_byte(self) -> None:
+        """Note the first byte of a streamed body."""
+        if self.first_byte_s is None:
+            self.first_byte_s = self._trajectory.clock.now()
+
+    def read_usage(self, usage: Any) -> None:
+        """Take the token counts from a usage record of chat, completions or responses, model or mapping."""
+        if usage is None:
+            return
+        get = usage.get if isinstance(usage, dict) else lambda name: getattr(usage, name, None)
+        prompt, output = get("prompt_tokens"), get("completion_tokens")
+        details = get("prompt_tokens_details")
+        if prompt is None:
+            prompt, output, details = get("input_tokens"), get("output_tokens"), get("input_tokens_details")
+        if prompt is not None:
+            self.prompt_tokens, self.output_tokens = prompt, output
+        if details is not None:
+            self.cached_tokens = (
+                details.get("cached_tokens") if isinstance(details, dict) else getattr(details, "cached_tokens", None)
+            )
+
+    def attempt_failed(self, error: BaseException, retry_in_s: float | None) -> None:
+        """Report one failed attempt; the turn goes on after `retry_in_s`, or ends when that is None."""
+        self.unroute()
+        self._trajectory.attempt_failed(
+            AttemptFailed(
+                at_s=self._trajectory.clock.now(),
+                label=self._trajectory.label,
+                turn=self.number,
+                attempt=self.attempts,
+                error=self._trajectory.redact(describe(error)),
+                status=getattr(error, "status_code", None),
+                retry_in_s=retry_in_s,
+            )
+        )
+
+    def finish(self, error: BaseException | None = None) -> None:
+        """End the turn: completed, or failed or cancelled by `error`."""
+        if not self.open:
+            return
+        self.open = False
+        ended_s = self._trajectory.clock.now()
+        worker = self.worker
+        self.unroute()
+        self._trajectory.open_streams.pop(self, None)
+        self._trajectory.turn_ended(self, ended_s, error, worker)
+
+    def event(self, label: str, ended_s: float, error: str | None, outcome: Outcome, worker: str) -> TurnEnded:
+        """Build the event that records this turn."""
+        return TurnEnded(
+            label=label,
+            turn=self.number,
+            started_s=self.started_s,
+            first_byte_s=self.first_byte_s,
+            ended_s=ended_s,
+            outcome=outcome,
+            endpoint=self.endpoint,
+            streamed=self.streamed,
+            attempts=self.attempts,
+            worker=worker,
+            prompt_tokens=self.prompt_tokens,
+            cached_tokens=self.cached_tokens,
+            output_tokens=self.output_tokens,
+            in_environment=self.in_environment,
+            error=error,
+        )

@@ -1,0 +1,153 @@
+"""What goes into a worker and what comes out: requests, configuration, events, statistics. All frozen.
+
+Times end in `_s` and are seconds on the caller's clock, which only moves forward.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from agentbatch.errors import UsageError
+from agentbatch.sim.cost import StepCost
+from agentbatch.sim.radix import Piece
+from agentbatch.sim.waiting import POLICIES
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Request:
+    """One model call.
+
+    Args:
+        rid: names the request in events, `abort` and `produced`; unique among the live ones.
+        prompt_tokens: >= 1.
+        output_tokens: how many tokens it will generate, >= 1; known beforehand, since nothing is really
+            computed.
+        prompt: pieces of the prompt, for prefix reuse; together at most `prompt_tokens`.
+        reply: pieces that follow `prompt` once the output is there; with it at most all tokens.
+    """
+
+    rid: Hashable
+    prompt_tokens: int
+    output_tokens: int
+    prompt: Sequence[Piece] = ()
+    reply: Sequence[Piece] = ()
+
+    def __post_init__(self) -> None:
+        if self.prompt_tokens < 1 or self.output_tokens < 1:
+            raise UsageError(f"request {self.rid!r} needs at least one prompt token and one output token; got "
+                             f"{self.prompt_tokens} and {self.output_tokens}")
+        prompt = sum(tokens for _, tokens in self.prompt)
+        if prompt > self.prompt_tokens:
+            raise UsageError(f"request {self.rid!r}: the prompt's pieces hold {prompt} tokens, more than "
+                             f"prompt_tokens = {self.prompt_tokens}")
+        whole = prompt + sum(tokens for _, tokens in self.reply)
+        if whole > self.prompt_tokens + self.output_tokens:
+            raise UsageError(f"request {self.rid!r}: its pieces hold {whole} tokens, more than prompt and output")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WorkerConfig:
+    """One worker's engine: step times, pool sizes and limits.
+
+    Args:
+        cost: step times.
+        kv_tokens: KV pool in tokens, >= 2 (SGLang's `max_total_num_tokens`).
+        state_slots: recurrent-state pool in slots; None for a pure attention model.
+        slots_per_request: S_state, slots per running request (3 in SGLang's no_buffer mode).
+        max_states_per_path: cap on cached states of one path, >= 1; None for no cap.
+        max_running_requests: >= 1; with states, at most `state_slots // slots_per_request` are effective.
+        chunked_prefill_tokens: prefill budget of one step, >= 1.
+        schedule_policy: order of the waiting queue, one of `POLICIES`.
+
+    Raises:
+        UsageError: a figure out of range, with what to change.
+    """
+
+    cost: StepCost
+    kv_tokens: int
+    state_slots: int | None = None
+    slots_per_request: int = 3
+    max_states_per_path: int | None = 1
+    max_running_requests: int = 1024
+    chunked_prefill_tokens: int = 8192
+    schedule_policy: str = "fcfs"
+
+    def __post_init__(self) -> None:
+        at_least = {"kv_tokens": 2, "slots_per_request": 1, "max_running_requests": 1, "chunked_prefill_tokens": 1}
+        for name, least in at_least.items():
+            if getattr(self, name) < least:
+                raise UsageError(f"{name} must be at least {least}; got {getattr(self, name)}")
+        if self.max_states_per_path is not None and self.max_states_per_path < 1:
+            raise UsageError(f"max_states_per_path must be at least 1 or None; got {self.max_states_per_path}")
+        if self.state_slots is not None and self.state_slots < self.slots_per_request:
+            raise UsageError(f"state_slots = {self.state_slots} cannot run a single request: each takes "
+                             f"slots_per_request = {self.slots_per_request}")
+        if self.schedule_policy not in POLICIES:
+            raise UsageError(f"unknown schedule policy {self.schedule_policy!r}; known: {', '.join(POLICIES)}")
+
+    @property
+    def max_running(self) -> int:
+        """Requests that may run at once, the state pool considered (SGLang divides it the same way)."""
+        if self.state_slots is None:
+            return self.max_running_requests
+        return min(self.max_running_requests, self.state_slots // self.slots_per_request)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FirstToken:
+    """A request's prefill ended and gave its first output token."""
+
+    rid: Hashable
+    at_s: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Finished:
+    """A request's last output token came; an aborted one never gets here."""
+
+    rid: Hashable
+    at_s: float
+    prompt_tokens: int
+    cached_tokens: int
+    output_tokens: int
+
+
+WorkerEvent = FirstToken | Finished
+RequestPhase = Literal["waiting", "prefill", "decode"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WorkerStatistics:
+    """A worker at one moment; counts since the start unless a docstring says "now"."""
+
+    waiting: int
+    """Queued requests, now."""
+    running: int
+    """Admitted requests, prefill or decode, now."""
+    peak_running: int
+    kv_total: int
+    kv_free: int
+    """Tokens that hold nothing, now."""
+    kv_evictable: int
+    """Cached tokens on no running path, now; the remainder is in use."""
+    states_total: int
+    """0 for a pure attention model."""
+    states_held: int
+    """Slots taken by running requests, now."""
+    states_cached: int
+    """Slots with a cached state, now."""
+    admitted: int
+    finished: int
+    aborted: int
+    input_tokens: int
+    """Prompt tokens of admitted requests."""
+    hit_tokens: int
+    """Those of them that were cached."""
+    output_tokens: int
+    """Output tokens of finished requests."""
+    evicted_tokens: int
+    evicted_states: int
+    prefill_steps: int
+    decode_steps: int

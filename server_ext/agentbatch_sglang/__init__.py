@@ -1,0 +1,1 @@
+"""The part of agentbatch that lives beside SGLang; no plugin ships yet (CHANGELOG)."""
