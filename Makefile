@@ -37,7 +37,7 @@ test: $(READY) ## run the tests; ARGS goes to pytest
 	@$(BIN)/python -m pytest $(ARGS)
 
 check: $(READY) ## ruff, mypy --strict and the import contracts
-	@$(BIN)/python -m ruff check .
+	@$(BIN)/python -m ruff check --output-format concise .
 	@$(BIN)/python -m mypy
 	@$(BIN)/lint-imports
 

@@ -1,92 +1,143 @@
-"""Load-bounded consistent hashing: which worker serves a trajectory's next turn (spec §4, Eq. 9, Alg. 1)."""
+"""LBCH: which worker takes a trajectory's next turn (spec §4, paper §3.2, Eq. 9 and Alg. 1).
+
+A trajectory's label has a home on a hash ring, where its prefix is likely cached. A turn goes home unless home is over
+its share of the load; then it goes to the next worker round the ring that is not, and the turn after that tries home
+again. No prompt text and no guess about caches goes in.
+
+Lives here: the ring and the walk. Must not live here: the counts (the caller's), health checks, a clock. Positions come
+from a stable hash, never from `hash()`, so that every process places a label alike.
+"""
 
 from __future__ import annotations
 
-import bisect
-import hashlib
+from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from hashlib import blake2b
+
+ALPHA = 1.25
+"""Default load bound of Eq. 9: a worker may carry a quarter more than its equal share."""
 
 
 def blake2b_64(text: str) -> int:
-    """Hash `text` to 64 bits, the same in every process."""
-    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
+    """Return 64 bits of BLAKE2b over the UTF-8 bytes of `text`: the same in every process, on every machine."""
+    return int.from_bytes(blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big")
 
 
 class Ring:
-    """A hash ring of workers, each at `vnodes` positions.
+    """A consistent hash ring of workers; it does not depend on the order in which they are given.
+
+    Each worker stands at `vnodes` positions, those of "{worker}#0", "{worker}#1" and so on; a label stands at its own.
 
     Args:
-        workers: names, all different, at least one.
-        vnodes: virtual nodes a worker, at least 1.
-        hash: maps text to an integer; must be stable across processes, so never the builtin.
+        workers: names of the workers, at least one, all different.
+        vnodes: positions per worker, >= 1; more make the shares more even and the ring bigger.
+        hash: maps text to a position, any int; must give the same in every process that places labels.
 
     Raises:
-        ValueError: no worker, a worker twice, or no virtual node.
+        ValueError: no worker, one named twice, or `vnodes` below 1.
     """
 
     def __init__(
         self, workers: Sequence[str], *, vnodes: int = 150, hash: Callable[[str], int] = blake2b_64
     ) -> None:
-        if not workers:
-            raise ValueError("a ring needs at least one worker")
+        if isinstance(workers, str) or not workers:
+            raise ValueError(f"workers must be one name or more in a list, not {workers!r}")
         if len(set(workers)) != len(workers):
-            raise ValueError(f"a worker stands twice on the ring: {', '.join(workers)}")
+            raise ValueError(f"a worker is named twice in {list(workers)!r}: give each once")
         if vnodes < 1:
-            raise ValueError(f"vnodes must be at least 1, not {vnodes}")
-        self.workers = tuple(workers)
+            raise ValueError(f"vnodes must be 1 or more, not {vnodes!r}")
+        self._workers = tuple(workers)
+        self._known = frozenset(workers)
         self._hash = hash
-        nodes = sorted((hash(f"{worker}#{i}"), worker) for worker in workers for i in range(vnodes))
-        self._points = [point for point, _ in nodes]
-        self._owners = [worker for _, worker in nodes]
+        # Two workers at one position are told apart by name, so that their order in `workers` changes nothing.
+        points = sorted((hash(f"{worker}#{i}"), worker) for worker in workers for i in range(vnodes))
+        self._positions = [position for position, _ in points]
+        self._owners = [worker for _, worker in points]
+
+    @property
+    def workers(self) -> tuple[str, ...]:
+        """The workers, as given."""
+        return self._workers
 
     def walk(self, label: str) -> Iterator[str]:
-        """Yield each worker once, clockwise from the label's position; the first is its home."""
-        start = bisect.bisect_left(self._points, self._hash(label))
-        count = len(self._owners)
+        """Yield every worker once, clockwise from the position of `label`."""
+        owners = self._owners
+        start = bisect_left(self._positions, self._hash(label))
         seen: set[str] = set()
-        for step in range(count):
-            worker = self._owners[(start + step) % count]
+        for at in range(start, start + len(owners)):
+            worker = owners[at % len(owners)]
             if worker not in seen:
-                seen.add(worker)
                 yield worker
-                if len(seen) == len(self.workers):
+                seen.add(worker)
+                if len(seen) == len(self._workers):
                     return
 
+    def home(self, label: str, live: Collection[str] | None = None) -> str:
+        """Return h(label): the first live worker clockwise from the position of `label`.
+
+        Args:
+            label: the trajectory's label, compared as a whole.
+            live: workers that answer; all when None. Names that are not on the ring are ignored.
+
+        Raises:
+            ValueError: no worker of the ring is live.
+        """
+        for worker in self.walk(label):
+            if live is None or worker in live:
+                return worker
+        raise _none_live(self)
+
+    def live(self, live: Collection[str] | None) -> Collection[str]:
+        """Return the ring's workers that are in `live`; all when it is None."""
+        return self._workers if live is None else self._known.intersection(live)
+
     def __repr__(self) -> str:
-        return f"<Ring of {len(self.workers)} workers, {len(self._points)} positions>"
+        return f"<Ring workers={len(self._workers)} positions={len(self._positions)}>"
 
 
 def place(
-    ring: Ring, label: str, load: Mapping[str, int], alpha: float = 1.25, live: Collection[str] | None = None
+    ring: Ring,
+    label: str,
+    load: Mapping[str, int],
+    alpha: float = ALPHA,
+    live: Collection[str] | None = None,
 ) -> str:
     """Choose the worker for one more request of trajectory `label` (Alg. 1).
 
-    A worker is eligible when L(w) <= alpha (L_tot + 1) / W (Eq. 9). Home if eligible, else the first eligible worker
-    clockwise from it, else home. Only live workers count; a dead home is passed over.
+    A live worker w is eligible when L(w) <= alpha (L_tot + 1) / W (Eq. 9), with L_tot and W over live workers. Home if
+    eligible, else the first eligible one clockwise from it, else home.
 
     Args:
-        ring: every worker, live or not.
-        label: the trajectory's label.
-        load: requests in flight per worker; a missing one has none.
-        alpha: load bound, >= 1.
-        live: workers that can take requests; all by default.
+        ring: the workers.
+        label: κ, the trajectory's label, compared as a whole.
+        load: L, requests in flight per worker, queued and running, without the one being placed; 0 where missing.
+        alpha: bound on a worker's share of the load, >= 1.
+        live: workers that answer; all when None. Names that are not on the ring are ignored.
 
     Raises:
-        ValueError: alpha is below 1, or no worker is live.
+        ValueError: `alpha` is below 1, or no worker of the ring is live.
     """
     if not alpha >= 1:
-        raise ValueError(f"alpha must be at least 1, not {alpha!r}")
-    among = ring.workers if live is None else [worker for worker in ring.workers if worker in live]
-    if not among:
-        raise ValueError("no live worker to place a request on")
-    bound = alpha * (sum(load.get(worker, 0) for worker in among) + 1) / len(among)
-    home: str | None = None
+        raise ValueError(f"alpha must be 1 or more, not {alpha!r}: below it no worker may be eligible")
+    alive = ring.live(live)
+    in_flight = load.get
+    total = 0
+    for worker in alive:
+        total += in_flight(worker, 0)
+    # Eq. 9 times W: one rounding instead of two.
+    bound = alpha * (total + 1)
+    home = None
     for worker in ring.walk(label):
-        if live is not None and worker not in live:
+        if live is not None and worker not in alive:
             continue
+        if in_flight(worker, 0) * len(alive) <= bound:
+            return worker
         if home is None:
             home = worker
-        if load.get(worker, 0) <= bound:
-            return worker
-    assert home is not None  # noqa: S101 - `among` is not empty
+    if home is None:
+        raise _none_live(ring)
     return home
+
+
+def _none_live(ring: Ring) -> ValueError:
+    return ValueError(f"none of the {len(ring.workers)} workers is live: wait until one answers, or add one")

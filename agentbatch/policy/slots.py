@@ -1,23 +1,40 @@
-"""One grant table for every limit: who holds a slot, who waits, and who is next.
+"""Who holds a slot and who is next: one grant table that serves CS and CE alike (spec §2).
 
-Lives here: tickets, fixed keys, the order of grants. Must not live here: clocks, waking tasks, what a slot is for.
-Used alike for CS and CE (spec §2). Keys are fixed at the request; the smallest is granted first.
+Lives here: the counts and the order. Must not live here: what a slot is for, how a key is made (`caas.py`), how a
+waiter is woken (the caller does that with the tickets returned to it), a clock.
+
+Rules:
+- At most `capacity` tickets hold a slot; nobody waits while a slot is free.
+- The waiting ticket with the smallest key is granted next. A key is fixed at request; equal keys go by arrival.
+- A grant is made inside the call that frees the slot, before anybody wakes, and `leave` both withdraws and releases:
+  a cancel that lands between grant and wake hands the slot on (python/cpython#90155, agronholm/anyio#1145).
+- Counts are the sizes of what is held and waiting, never sums of steps, so they cannot drift.
+
+Source: the paper's admission and environment limits, §4 (Eq. 11-12 set the capacities).
 """
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Hashable
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from heapq import heapify, heappop, heappush
+from typing import Any, Generic, TypeVar
 
 T = TypeVar("T", bound=Hashable)
-Key = tuple[float, ...]
+
+_SLACK = 64
+"""Withdrawn entries a table keeps before it considers clearing them out; below it a rebuild is not worth a thought."""
 
 
 @dataclass(frozen=True, slots=True)
 class SlotStatistics:
-    """Counts of one table: `capacity` slots, `held` of them taken, `waiting` tickets queued."""
+    """Size of a `SlotTable` at one moment, in tickets.
+
+    Args:
+        capacity: most tickets that may hold a slot, >= 1.
+        held: tickets that hold one, >= 0; above `capacity` only while a shrunk table drains.
+        waiting: tickets in the queue, >= 0.
+    """
 
     capacity: int
     held: int
@@ -25,43 +42,62 @@ class SlotStatistics:
 
 
 class SlotTable(Generic[T]):
-    """At most `capacity` tickets hold a slot; the others wait, smallest key first, ties by arrival.
-
-    Every operation is O(log n) amortised. A withdrawn ticket stays in the heap until it surfaces or half the heap is
-    stale, so memory follows the number of live tickets.
+    """At most `capacity` tickets hold a slot; the others wait, smallest key first.
 
     Args:
-        capacity: slots, at least 1.
+        capacity: slots, an integer >= 1.
 
     Raises:
-        ValueError: capacity is not a whole number of at least 1.
+        ValueError: `capacity` is not an integer >= 1.
     """
+
+    __slots__ = ("_capacity", "_entries", "_heap", "_held", "_waiting")
 
     def __init__(self, capacity: int) -> None:
         self._capacity = _checked(capacity)
         self._held: set[T] = set()
-        self._waiting: dict[T, int] = {}
-        self._heap: list[tuple[Key, int, T]] = []
+        # The entry number decides between equal keys, so that tickets are never compared.
+        self._heap: list[tuple[tuple[Any, ...], int, T]] = []
+        # A heap entry counts only while this maps its ticket to that very entry: a ticket that left and came back
+        # has a new one, and the old one is dropped when it surfaces.
+        self._waiting: dict[T, tuple[tuple[Any, ...], int, T]] = {}
         self._entries = 0
 
-    def request(self, ticket: T, key: Key) -> bool:
-        """Ask for a slot; True when it is granted at once, False when the ticket now waits.
+    def request(self, ticket: T, key: tuple[Any, ...]) -> bool:
+        """Ask for a slot; O(log n).
+
+        Args:
+            ticket: names this request until it leaves; hashable, need not be comparable.
+            key: place in the queue, smallest first; comparable with the other keys of this table.
+
+        Returns:
+            True: the slot is granted now. False: the ticket waits; a later `leave` or `resize` returns it.
 
         Raises:
             ValueError: the ticket is in the table already.
+            TypeError: the key cannot be compared with the others; the table is as it was.
         """
         if ticket in self._held or ticket in self._waiting:
-            raise ValueError(f"ticket {ticket!r} is in the table already: it must leave before it asks again")
-        if len(self._held) < self._capacity:  # nobody waits then: every free slot is granted as it falls free
+            state = "holds a slot" if ticket in self._held else "waits"
+            raise ValueError(f"ticket {ticket!r} already {state}: let it leave first, or ask with a new ticket")
+        if len(self._held) < self._capacity:  # then nobody waits: every call ends with the free slots granted
             self._held.add(ticket)
             return True
         self._entries += 1
-        self._waiting[ticket] = self._entries
-        heapq.heappush(self._heap, (key, self._entries, ticket))
+        entry = (key, self._entries, ticket)
+        try:
+            heappush(self._heap, entry)
+        except BaseException:  # heappush stops half-way when a comparison raises
+            self._rebuild()
+            raise
+        self._waiting[ticket] = entry
         return False
 
     def leave(self, ticket: T) -> list[T]:
-        """Release the slot that `ticket` holds, or withdraw its request; return the tickets granted by it, in order.
+        """Give a slot back, or withdraw from the queue; O(log n) amortised.
+
+        Returns:
+            The tickets that this grants a slot, in grant order.
 
         Raises:
             ValueError: the ticket is not in the table.
@@ -70,63 +106,75 @@ class SlotTable(Generic[T]):
             self._held.remove(ticket)
             return self._grant()
         if self._waiting.pop(ticket, None) is None:
-            raise ValueError(f"ticket {ticket!r} is not in the table: it never asked, or has left already")
-        if len(self._heap) > 2 * len(self._waiting) + 16:
-            self._heap = [entry for entry in self._heap if self._waiting.get(entry[2]) == entry[1]]
-            heapq.heapify(self._heap)
+            raise ValueError(f"ticket {ticket!r} neither holds a slot nor waits: it must leave once per request")
+        if len(self._heap) > 2 * len(self._waiting) + _SLACK:
+            self._rebuild()
         return []
 
     def resize(self, capacity: int) -> list[T]:
-        """Change the limit and return the tickets granted by it; below `held` it drains as slots are given back.
+        """Change the capacity; slots that are held stay held, so a shrunk table drains as they are given back.
+
+        Args:
+            capacity: slots from now on, an integer >= 1.
+
+        Returns:
+            The tickets that this grants a slot, in grant order.
 
         Raises:
-            ValueError: capacity is not a whole number of at least 1.
+            ValueError: `capacity` is not an integer >= 1; the table is as it was.
         """
         self._capacity = _checked(capacity)
         return self._grant()
-
-    def _grant(self) -> list[T]:
-        granted: list[T] = []
-        while self._waiting and len(self._held) < self._capacity:
-            _, entry, ticket = heapq.heappop(self._heap)
-            if self._waiting.get(ticket) == entry:  # else withdrawn, and perhaps asked anew under a later entry
-                del self._waiting[ticket]
-                self._held.add(ticket)
-                granted.append(ticket)
-        return granted
 
     def holds(self, ticket: T) -> bool:
         """Tell whether `ticket` holds a slot."""
         return ticket in self._held
 
     def waits(self, ticket: T) -> bool:
-        """Tell whether `ticket` waits for one."""
+        """Tell whether `ticket` is in the queue."""
         return ticket in self._waiting
 
     @property
     def capacity(self) -> int:
-        """Slots in all."""
+        """Most tickets that may hold a slot, >= 1."""
         return self._capacity
 
     @property
     def held(self) -> int:
-        """Slots taken; above `capacity` only while a smaller limit drains."""
+        """Tickets that hold a slot; above `capacity` only while a shrunk table drains."""
         return len(self._held)
 
     @property
     def waiting(self) -> int:
-        """Tickets queued."""
+        """Tickets in the queue."""
         return len(self._waiting)
 
     def statistics(self) -> SlotStatistics:
-        """Return the three counts, read from the table's state."""
+        """Return capacity, held and waiting as they are now."""
         return SlotStatistics(self._capacity, len(self._held), len(self._waiting))
 
+    def _grant(self) -> list[T]:
+        granted: list[T] = []
+        while self._waiting and len(self._held) < self._capacity:
+            entry = heappop(self._heap)
+            ticket = entry[2]
+            if self._waiting.get(ticket) is entry:
+                del self._waiting[ticket]
+                self._held.add(ticket)
+                granted.append(ticket)
+        return granted
+
+    def _rebuild(self) -> None:
+        """Drop withdrawn entries. Each rebuild follows at least as many withdrawals as it keeps entries: O(1) each."""
+        self._heap = list(self._waiting.values())
+        heapify(self._heap)
+
     def __repr__(self) -> str:
-        return f"<SlotTable held={self.held}/{self._capacity} waiting={self.waiting}>"
+        return f"<SlotTable held={len(self._held)}/{self._capacity} waiting={len(self._waiting)}>"
 
 
 def _checked(capacity: int) -> int:
-    if isinstance(capacity, bool) or not isinstance(capacity, int) or capacity < 1:
-        raise ValueError(f"capacity must be a whole number of at least 1, not {capacity!r}: with no slot nothing could run")
+    # bool is an int and 3.0 == 3, but neither is a number of slots that somebody meant.
+    if not isinstance(capacity, int) or isinstance(capacity, bool) or capacity < 1:
+        raise ValueError(f"capacity must be a whole number of slots, 1 or more, not {capacity!r}: give an int such as 8")
     return capacity
