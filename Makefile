@@ -39,13 +39,13 @@ test: $(READY) ## run the tests; ARGS goes to pytest
 check: $(READY) ## ruff, mypy --strict and the import contracts
 	@$(BIN)/python -m ruff check --output-format concise .
 	@$(BIN)/python -m mypy
-	@$(BIN)/lint-imports
+	@$(BIN)/lint-imports --no-logo
 
 bench: $(READY) ## run the benchmarks; ARGS goes to them
 	@$(BIN)/python -m benchmarks $(ARGS)
 
 lock: $(READY) ## write requirements.lock anew from pyproject.toml; ARGS=--upgrade moves versions
-	@$(BIN)/python -m uv --version >/dev/null 2>&1 || $(BIN)/python -m pip install -q "uv>=0.5"
+	@$(BIN)/python -m uv --version >/dev/null 2>&1 || $(BIN)/python -m pip install -qq "uv>=0.5"
 	@UV_CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/python -m uv pip compile --quiet --universal --python-version 3.11 \
 		--generate-hashes --extra dev $(ARGS) pyproject.toml -o requirements.lock
 	@echo "requirements.lock: $$(grep -c '^[a-z]' requirements.lock) packages"

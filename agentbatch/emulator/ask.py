@@ -1,8 +1,8 @@
 """One model call as understood from its body: the prompt's tokens and the reply decided for it.
 
-Lives here: reading and refusing bodies, and choosing the reply. The reply is settled before the request is queued:
-a script's, or generated text of the length that the request fixes (`ignore_eos` or `min_tokens`) or its prompt seeds.
-`stop`, sampling parameters and `response_format` are accepted and change nothing.
+Lives here: reading and refusing bodies, and choosing the reply. The reply is settled before the request is
+queued: a script's, or generated text of the length that the request fixes (`ignore_eos` or `min_tokens`) or
+its prompt seeds. `stop`, sampling parameters and `response_format` are accepted and change nothing.
 """
 
 from __future__ import annotations

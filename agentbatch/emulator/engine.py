@@ -1,7 +1,7 @@
 """The modelled worker on scaled wall time: trace seconds = wall seconds · speed-up.
 
-One timer stands at the worker's next event and is set again whenever that changes. When the machine is slow,
-events are delivered late; their model times stay exact.
+One timer stands at the worker's next event and is set again whenever that changes. When the machine is
+slow, events are delivered late; their model times stay exact.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Scripted replies: let a real agent loop, tool calls included, run against the emulator.
 
-In process, a script is a callable from the request's messages to a `Reply`, or None to leave it to the generator. For the command it is
-a JSONL file whose first line with a matching `when` answers:
+In process, a script is a callable from the request's messages to a `Reply`, or None to leave it to the
+generator. For the command it is a JSONL file whose first line with a matching `when` answers:
 
-    {"when": "substring of the last message", "reply": {"text": "Let me look.", "tool_calls": [{"name": "ls", "arguments": {"path": "."}}]}}
-    {"when": "README.md", "reply": {"text": "It is there."}}
+    {"when": "substring of the last message", "reply": {"text": "Let me look.", "tool_calls": [{"name":
+    "ls", "arguments": {"path": "."}}]}} {"when": "README.md", "reply": {"text": "It is there."}}
 
 `when` may be left out (always matches). It is compared with the last message's text, tool results included.
 """
@@ -55,7 +55,8 @@ def load_script(path: str | Path) -> Script:
     """Read a script file.
 
     Raises:
-        UsageError: the file cannot be read, or a line is no `{"when": ..., "reply": ...}`; names file and line.
+        UsageError: the file cannot be read, or a line is no `{"when": ..., "reply": ...}`; names file and
+            line.
     """
     try:
         lines = Path(path).read_text(encoding="utf-8").splitlines()

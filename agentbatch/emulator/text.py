@@ -1,7 +1,7 @@
 """Text as the emulated model sees it: one token per UTF-8 byte, reuse in blocks of 64.
 
-Lives here: blocks, seeds, generated text. Everything is a function of the bytes alone: never of time, worker, policy or
-label, so that results do not depend on how a batch is scheduled.
+Lives here: blocks, seeds, generated text. Everything is a function of the bytes alone: never of time,
+worker, policy or label, so that results do not depend on how a batch is scheduled.
 """
 
 from __future__ import annotations

@@ -1,16 +1,16 @@
 """CAAS: which pending environment job runs next when a slot frees (spec §2, paper §4, Eq. 13-16).
 
-Jobs that asked in the same band of time go deepest chain first, and among equally deep ones the chain with the
-quicker model turns first. Only what this run has shown goes in: no prediction, no profile. First come, first served
-is here too, as the paper's ablation.
+Jobs that asked in the same band of time go deepest chain first, and among equally deep ones the chain with
+the quicker model turns first. Only what this run has shown goes in: no prediction, no profile. First come,
+first served is here too, as the paper's ablation.
 
 Lives here: the key. Must not live here: the queue (`slots.py`), a clock; times come in as seconds.
 
-Floats. Every floor is taken on whole numbers: a float is a ratio of two integers (`as_integer_ratio`), so the
-quotients of Eq. 13 and 15 are exact for the floats given. `floor(a / b)` on floats is not, since the division may
-round up to the next whole number, and neither is `(total / n) / bucket`. What stays is the rounding already in
-the inputs: 0.1 + 0.2 is a little more than 0.3, and a duration measured as `end - start` may miss a bucket's edge by
-a few 1e-16. Two programs that must agree on keys have to compute durations the same way.
+Floats. Every floor is taken on whole numbers: a float is a ratio of two integers (`as_integer_ratio`), so
+Eq. 13 and 15 are exact for the floats given. `floor(a / b)` on floats is not, since the division may round up
+to the next whole number, and neither is `(total / n) / bucket`. What stays is the rounding already in the
+inputs: 0.1 + 0.2 is a little more than 0.3, and a duration measured as `end - start` may miss a bucket's edge
+by 1e-16. Two programs that must agree on keys have to compute durations the same way.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ BUCKET_S = 1.0
 class Progress:
     """What one trajectory has shown so far: its completed inference turns.
 
-    A child trajectory starts from its parent's progress and adds its own turns; frozen, so that these never change
-    the parent's (spec §2).
+    A child trajectory starts from its parent's progress and adds its own turns; it is frozen, so that these
+    never change the parent's (spec §2).
 
     Args:
         turns: n of Eq. 14, completed inference turns, >= 0; a turn that failed for good does not count.
@@ -77,12 +77,16 @@ def caas_key(
 
     Args:
         progress: the trajectory's turns so far, the one that produced the job included.
-        asked_s: a, when the job asked for a slot, seconds since the batch's first admission; finite, and negative
+        asked_s: a, when the job asked for a slot, seconds since the batch's first admission; finite, negative
             for a job before it.
         entry: e, number of the job among all that ever asked, increasing.
         band_s: B, width of a band of asking times, seconds; finite and > 0. Small: close to first come, first
             served. Large: deepest chain first.
         bucket_s: ΔI, width of a bucket of mean turn durations, seconds; finite and > 0.
+
+    Raises:
+        ValueError, OverflowError: `asked_s` is not a number, or infinite.
+        ZeroDivisionError: a width is 0; `EnvironmentOrder` checks both beforehand.
     """
     asked, asked_parts = asked_s.as_integer_ratio()
     band, band_parts = band_s.as_integer_ratio()

@@ -1,11 +1,11 @@
 """LBCH: which worker takes a trajectory's next turn (spec §4, paper §3.2, Eq. 9 and Alg. 1).
 
-A trajectory's label has a home on a hash ring, where its prefix is likely cached. A turn goes home unless home is over
-its share of the load; then it goes to the next worker round the ring that is not, and the turn after that tries home
-again. No prompt text and no guess about caches goes in.
+A trajectory's label has a home on a hash ring, where its prefix is likely cached. A turn goes home unless
+home is over its share of the load; then it goes to the next worker round the ring that is not, and the turn
+after that tries home again. No prompt text and no guess about caches goes in.
 
-Lives here: the ring and the walk. Must not live here: the counts (the caller's), health checks, a clock. Positions come
-from a stable hash, never from `hash()`, so that every process places a label alike.
+Lives here: the ring and the walk. Must not live here: the counts (the caller's), health checks, a clock.
+Positions come from a stable hash, never from `hash()`, so that every process places a label alike.
 """
 
 from __future__ import annotations
@@ -13,20 +13,22 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from hashlib import blake2b
+from itertools import repeat
 
 ALPHA = 1.25
 """Default load bound of Eq. 9: a worker may carry a quarter more than its equal share."""
 
 
 def blake2b_64(text: str) -> int:
-    """Return 64 bits of BLAKE2b over the UTF-8 bytes of `text`: the same in every process, on every machine."""
+    """Return 64 bits of BLAKE2b over the UTF-8 bytes of `text`: the same in every process, everywhere."""
     return int.from_bytes(blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big")
 
 
 class Ring:
     """A consistent hash ring of workers; it does not depend on the order in which they are given.
 
-    Each worker stands at `vnodes` positions, those of "{worker}#0", "{worker}#1" and so on; a label stands at its own.
+    Each worker stands at `vnodes` positions, those of "{worker}#0", "{worker}#1" and so on; a label stands at
+    its own.
 
     Args:
         workers: names of the workers, at least one, all different.
@@ -49,7 +51,7 @@ class Ring:
         self._workers = tuple(workers)
         self._known = frozenset(workers)
         self._hash = hash
-        # Two workers at one position are told apart by name, so that their order in `workers` changes nothing.
+        # Two workers at one position go by name, so that their order in `workers` changes nothing.
         points = sorted((hash(f"{worker}#{i}"), worker) for worker in workers for i in range(vnodes))
         self._positions = [position for position, _ in points]
         self._owners = [worker for _, worker in points]
@@ -104,13 +106,13 @@ def place(
 ) -> str:
     """Choose the worker for one more request of trajectory `label` (Alg. 1).
 
-    A live worker w is eligible when L(w) <= alpha (L_tot + 1) / W (Eq. 9), with L_tot and W over live workers. Home if
-    eligible, else the first eligible one clockwise from it, else home.
+    A live worker w is eligible when L(w) <= alpha (L_tot + 1) / W (Eq. 9); L_tot and W count live workers.
+    Home if eligible, else the first eligible one clockwise from it, else home.
 
     Args:
         ring: the workers.
         label: κ, the trajectory's label, compared as a whole.
-        load: L, requests in flight per worker, queued and running, without the one being placed; 0 where missing.
+        load: L, requests in flight per worker, queued and running, without the one to place; 0 where missing.
         alpha: bound on a worker's share of the load, >= 1.
         live: workers that answer; all when None. Names that are not on the ring are ignored.
 
@@ -120,17 +122,12 @@ def place(
     if not alpha >= 1:
         raise ValueError(f"alpha must be 1 or more, not {alpha!r}: below it no worker may be eligible")
     alive = ring.live(live)
-    in_flight = load.get
-    total = 0
-    for worker in alive:
-        total += in_flight(worker, 0)
-    # Eq. 9 times W: one rounding instead of two.
-    bound = alpha * (total + 1)
+    bound = alpha * (sum(map(load.get, alive, repeat(0))) + 1)  # Eq. 9 times W: one rounding instead of two
     home = None
     for worker in ring.walk(label):
         if live is not None and worker not in alive:
             continue
-        if in_flight(worker, 0) * len(alive) <= bound:
+        if load.get(worker, 0) * len(alive) <= bound:
             return worker
         if home is None:
             home = worker

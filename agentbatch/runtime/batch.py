@@ -6,16 +6,17 @@ Source: spec §2 (CS, CE, CAAS), §3 (labels). Decisions are in `policy/`; this 
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from types import TracebackType
 from typing import Any, Literal, TypeVar
 
 import anyio
+from openai import AsyncOpenAI
 
-import agentbatch
-from agentbatch.errors import BatchClosed, StartUpError, UsageError
-from agentbatch.events import Event, Outcome, RunEnded, RunStarted
+from agentbatch.errors import BatchClosed, UsageError
+from agentbatch.events import Event, Outcome, RunEnded
 from agentbatch.runtime import current
 from agentbatch.runtime.admission import Admission
 from agentbatch.runtime.client import TrajectoryClient
@@ -28,7 +29,7 @@ from agentbatch.runtime.results import Result
 from agentbatch.runtime.statistics import BatchStatistics
 from agentbatch.runtime.trajectory import Trajectory
 from agentbatch.runtime.transport import build_http_client, check_descriptors, runs_on_asyncio
-from agentbatch.runtime.turn import describe, outcome_of
+from agentbatch.runtime.turn import outcome_of
 from agentbatch.runtime.workers import Workers
 from agentbatch.trace.recorder import Recorder
 
@@ -97,7 +98,6 @@ class AgentBatch:
         self._admission = Admission(options.run, options.cs, self.clock, self.hub)
         self._gates = {name: Gate(name, limit, self.clock) for name, limit in options.ce.items()}
         self._thread_limiter: anyio.CapacityLimiter | None = None
-        self._client: TrajectoryClient | None = None
         self._http_client: Any = None
         self._record = record
         self._entries = 0
@@ -130,7 +130,7 @@ class AgentBatch:
         self._state = "open"
         self._outer = current.batch.get()
         current.batch.set(self)
-        self.hub.emit(self._started())
+        self.hub.emit(options.started(speedup=self.clock.speedup, started_unix_s=time.time()))
         if options.base_urls and not runs_on_asyncio():
             self.hub.notice("transport", "aiohttp does not run on trio: model calls use the SDK's own, slower transport")
         return self
@@ -152,24 +152,6 @@ class AgentBatch:
         self.hub.emit(RunEnded(at_s=now_s, wall_s=now_s / self.clock.speedup, outcome=outcome))
         with anyio.CancelScope(shield=True):  # closing sockets is bounded, leaving them open is not
             await self._stack.aclose()
-
-    def _started(self) -> RunStarted:
-        import time  # noqa: PLC0415 - the only wall-clock reading: when the run happened, for people
-
-        options = self.options
-        return RunStarted(
-            run=options.run,
-            version=agentbatch.__version__,
-            started_unix_s=time.time(),
-            cs=options.cs,
-            ce=dict(options.ce),
-            unified=options.unified,
-            env_policy=options.order.policy,
-            band_s=options.order.band_s,
-            bucket_s=options.order.bucket_s,
-            speedup=self.clock.speedup,
-            workers=options.base_urls,
-        )
 
     # -- running trajectories -----------------------------------------------------------------------------------
 
@@ -251,18 +233,22 @@ class AgentBatch:
 
     def build_client(self, trajectory: Trajectory) -> TrajectoryClient:
         """Build the labelled client of one trajectory around the shared connection pool."""
-        workers = self.workers
+        return TrajectoryClient(trajectory=trajectory, **self._client_options())
+
+    def plain_client(self) -> AsyncOpenAI:
+        """Build an unlabelled client around the same pool, for calls that belong to no trajectory; do not close it."""
+        return AsyncOpenAI(**self._client_options())
+
+    def _client_options(self) -> dict[str, Any]:
+        urls = self.workers.urls
         self._check_open()
-        if self._client is None:
-            self._client = TrajectoryClient(
-                trajectory=trajectory,
-                api_key=self.options.api_key,
-                base_url=workers.urls[0],
-                http_client=self._http_client,
-                max_retries=self.options.retries,
-                timeout=self._http_client.timeout,
-            )
-        return self._client.copy(_extra_kwargs={"trajectory": trajectory})
+        return {
+            "api_key": self.options.api_key,
+            "base_url": urls[0],
+            "http_client": self._http_client,
+            "max_retries": self.options.retries,
+            "timeout": self._http_client.timeout,
+        }
 
     def next_entry(self) -> int:
         """Return the next global entry number, e_j of Eq. 16."""

@@ -7,7 +7,9 @@ import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+import agentbatch
 from agentbatch.errors import UsageError
+from agentbatch.events import RunStarted
 from agentbatch.policy.caas import EnvironmentOrder
 
 DEFAULT_RESOURCE = "default"
@@ -52,6 +54,22 @@ class BatchOptions:
     retries: int
     timeout_s: float
     alpha: float
+
+    def started(self, *, speedup: float, started_unix_s: float) -> RunStarted:
+        """Build the first event of a run that was asked for like this."""
+        return RunStarted(
+            run=self.run,
+            version=agentbatch.__version__,
+            started_unix_s=started_unix_s,
+            cs=self.cs,
+            ce=dict(self.ce),
+            unified=self.unified,
+            env_policy=self.order.policy,
+            band_s=self.order.band_s,
+            bucket_s=self.order.bucket_s,
+            speedup=speedup,
+            workers=self.base_urls,
+        )
 
 
 def check_options(

@@ -138,6 +138,8 @@ class WorkerStatistics:
     """Slots taken by running requests, now."""
     states_cached: int
     """Slots with a cached state, now."""
+    states_evictable: int
+    """Those of them that no running request started from."""
     admitted: int
     finished: int
     aborted: int

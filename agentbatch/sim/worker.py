@@ -137,6 +137,7 @@ class Worker:
             kv_evictable=self._cache.evictable_tokens,
             states_total=states.slots if states else 0, states_held=states.held if states else 0,
             states_cached=states.cached if states else 0,
+            states_evictable=states.cached - states.locked if states else 0,
             admitted=self._admitted, finished=self._finished, aborted=self._aborted,
             input_tokens=self._input_tokens, hit_tokens=self._hit_tokens, output_tokens=self._output_tokens,
             evicted_tokens=self._cache.evicted_tokens, evicted_states=self._cache.evicted_states,
