@@ -152,6 +152,8 @@ class RunEnded:
     at_s: float
     wall_s: float
     outcome: Outcome
+    priority_s: float | None = None
+    """Wall time spent computing scheduling priorities (Table 1); None where it was not measured."""
 
 
 Event = (

@@ -1,4 +1,8 @@
-"""The child of `spawn`: settings as one JSON line on stdin, which then is its lifeline; URLs as one JSON line on stdout."""
+"""The child of `spawn`.
+
+Takes settings as one JSON line on stdin, which then is its lifeline; says its URLs as one JSON line on
+stdout.
+"""
 
 from __future__ import annotations
 

@@ -26,23 +26,23 @@ def usage(end: Finished) -> dict[str, Any]:
 
 def whole(ask: Ask, rid: str, end: Finished) -> bytes:
     """Return the body of an answer that is not streamed."""
-    text = ask.output[:ask.content_tokens].decode("utf-8", "replace")
-    choice: dict[str, Any] = {"index": 0, "finish_reason": ask.finish_reason, "logprobs": None}
+    text = ask.answer.tokens[:ask.answer.text_tokens].decode("utf-8", "ignore")
+    choice: dict[str, Any] = {"index": 0, "finish_reason": ask.answer.finish_reason, "logprobs": None}
     if ask.chat:
         message: dict[str, Any] = {"role": "assistant", "content": text or None}
-        if ask.calls:
+        if ask.answer.calls:
             message["tool_calls"] = tool_calls(ask)
         choice["message"] = message
     else:
         choice["text"] = text
     body = {**_head(ask, rid, stream=False), "choices": [choice], "usage": usage(end)}
-    return json.dumps(body, ensure_ascii=False).encode()
+    return json.dumps(body).encode()
 
 
 def tool_calls(ask: Ask) -> list[dict[str, Any]]:
     """Return the reply's tool calls; ids follow from the prompt and are unique in a conversation."""
     calls = []
-    for place, call in enumerate(ask.calls):
+    for place, call in enumerate(ask.answer.calls):
         name = hashlib.blake2b(ask.seed + place.to_bytes(4, "little"), digest_size=12).hexdigest()
         function = {"name": call.name, "arguments": call.arguments_text}
         calls.append({"id": f"call_{name}", "type": "function", "function": function})
@@ -62,12 +62,12 @@ class Chunks:
         self._stop = no_usage + b"}\n\n"
 
     def text(self, produced: int) -> bytes:
-        """Return the chunk that brings the text up to `produced` tokens; empty when that adds no whole character."""
+        """Return the chunk that brings the text up to `produced` tokens, or nothing if that adds no character."""
         ask = self._ask
-        end = whole_characters(ask.output, min(produced, ask.content_tokens))
+        end = whole_characters(ask.answer.tokens, min(produced, ask.answer.text_tokens))
         if end <= self._sent and self._opened:
             return b""
-        piece = ask.output[self._sent:end].decode("utf-8", "replace")
+        piece = ask.answer.tokens[self._sent:end].decode("utf-8", "ignore")
         self._sent = end
         if not ask.chat:
             self._opened = True
@@ -77,14 +77,15 @@ class Chunks:
         return self._choice({"delta": delta}, None)
 
     def end(self, end: Finished) -> bytes:
-        """Return everything that is left: text, tool calls, the finish reason, usage if asked for, the end mark."""
+        """Return all that is left: text, tool calls, the finish reason, usage if asked for, the end mark."""
         ask = self._ask
-        out = [self.text(len(ask.output))]
+        out = [self.text(len(ask.answer.tokens))]
         for place, call in enumerate(tool_calls(ask)):
-            opening = {**call, "index": place, "function": {"name": call["function"]["name"], "arguments": ""}}
-            rest = {"index": place, "function": {"arguments": call["function"]["arguments"]}}
+            function = call["function"]
+            opening = {**call, "index": place, "function": {"name": function["name"], "arguments": ""}}
+            rest = {"index": place, "function": {"arguments": function["arguments"]}}
             out += [self._choice({"delta": {"tool_calls": [part]}}, None) for part in (opening, rest)]
-        out.append(self._choice({"delta": {}} if ask.chat else {"text": ""}, ask.finish_reason))
+        out.append(self._choice({"delta": {}} if ask.chat else {"text": ""}, ask.answer.finish_reason))
         if ask.include_usage:
             out.append(self._start + b'"choices": [], "usage": ' + json.dumps(usage(end)).encode() + b"}\n\n")
         out.append(DONE)

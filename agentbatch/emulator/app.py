@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hmac
-import importlib.metadata
 from typing import TYPE_CHECKING, Any
 
 import structlog
@@ -12,6 +11,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
+from agentbatch import __version__
 from agentbatch.emulator.endpoint import ModelEndpoint
 from agentbatch.emulator.engine import Engine
 from agentbatch.emulator.ledger import Ledger
@@ -91,7 +91,7 @@ class WorkerApp:
             return
         given = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
         if not hmac.compare_digest(given, self._expected):
-            raise HttpProblem(401, "this emulator was started with a token: send it as Authorization: Bearer TOKEN")
+            raise HttpProblem(401, "this emulator asks for its token: send Authorization: Bearer TOKEN")
 
     async def _health(self, request: Request) -> Response:
         return PlainTextResponse("")
@@ -121,7 +121,7 @@ class WorkerApp:
         return JSONResponse({
             "model_path": self._preset.name,
             "served_model_name": self._preset.name,
-            "version": f"agentbatch-emulator {version()}",
+            "version": f"agentbatch-emulator {__version__}",
             "schedule_policy": config.schedule_policy,
             "max_total_num_tokens": config.kv_tokens,
             "max_running_requests": config.max_running_requests,
@@ -132,8 +132,9 @@ class WorkerApp:
             "page_size": GRID_TOKENS,
             "internal_states": [state],
             "agentbatch_emulator": {
-                "version": version(), "speedup": self._settings.speedup, "preset": self._preset.name,
-                "provenance": self._preset.provenance, "workers": self._settings.workers, "worker": self._index,
+                "version": __version__, "speedup": self._settings.speedup, "preset": self._preset.name,
+                "provenance": self._preset.provenance,
+                "workers": self._settings.workers, "worker": self._index,
                 "kv_tokens": config.kv_tokens, "state_slots": config.state_slots,
                 "slots_per_request": config.slots_per_request, "max_running": config.max_running,
                 "tokenizer": "utf-8 bytes", "message_tokens": MESSAGE_TOKENS,
@@ -154,14 +155,6 @@ class WorkerApp:
 
     async def _debug(self, request: Request) -> Response:
         return JSONResponse(self.ledger.view())
-
-
-def version() -> str:
-    """Return the installed version of agentbatch, or 0 from a bare source tree."""
-    try:
-        return importlib.metadata.version("agentbatch")
-    except importlib.metadata.PackageNotFoundError:
-        return "0"
 
 
 async def _refuse(send: Send, problem: HttpProblem) -> None:

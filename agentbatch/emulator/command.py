@@ -7,8 +7,11 @@ import contextlib
 import gc
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable
+
+import structlog
 
 from agentbatch.emulator.server import Emulator, serve_settings
 from agentbatch.emulator.settings import Settings
@@ -30,6 +33,8 @@ def run_until_stopped(
         StartUpError: a port is in use.
         UsageError: the script cannot be read.
     """
+    if not structlog.is_configured():  # stdout is for the URLs
+        structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
     _raise_file_limit()
     # Caches hold hundreds of thousands of small objects that never form cycles: full collections only
     # stall.

@@ -53,7 +53,7 @@ class ModelEndpoint:
             raise HttpProblem(400, str(error)) from error
         entry = self._ledger.enter(
             label=_label(scope), endpoint="chat" if chat else "completions", streamed=ask.stream,
-            prompt_tokens=len(ask.prompt), output_tokens=len(ask.output),
+            prompt_tokens=len(ask.prompt), output_tokens=len(ask.answer.tokens),
         )
         watcher = asyncio.get_running_loop().create_task(_until_gone(receive, flight))
         try:

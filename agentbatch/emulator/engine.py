@@ -85,11 +85,11 @@ class Engine:
             UsageError: it can never fit in the KV pool.
         """
         prompt = blocks(ask.prompt)
-        rest = ask.prompt[len(prompt) * GRID_TOKENS:] + ask.output
+        rest = ask.prompt[len(prompt) * GRID_TOKENS:] + ask.answer.tokens
         flight = Flight(self._next_rid, ask)
         self._next_rid += 1
         request = Request(
-            rid=flight.rid, prompt_tokens=len(ask.prompt), output_tokens=len(ask.output),
+            rid=flight.rid, prompt_tokens=len(ask.prompt), output_tokens=len(ask.answer.tokens),
             prompt=prompt, reply=blocks(rest),
         )
         self.worker.submit(request, self.now_s())

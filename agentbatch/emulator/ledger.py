@@ -34,7 +34,9 @@ class Ledger:
         self.in_flight = 0
         self.peak_in_flight = 0
 
-    def enter(self, *, label: str | None, endpoint: str, streamed: bool, prompt_tokens: int, output_tokens: int) -> Seen:
+    def enter(
+        self, *, label: str | None, endpoint: str, streamed: bool, prompt_tokens: int, output_tokens: int
+    ) -> Seen:
         """Note a request that goes into the engine; `leave` must follow."""
         self.seen += 1
         self.in_flight += 1

@@ -51,6 +51,9 @@ Script = Callable[[Sequence[Mapping[str, Any]]], Reply | None]
 """From the messages of a chat completion to its reply, or None for generated text."""
 
 
+_SHAPE = '{"when": ..., "reply": {"text": ..., "tool_calls": [...]}}'
+
+
 def load_script(path: str | Path) -> Script:
     """Read a script file.
 
@@ -77,7 +80,9 @@ def _rule(line: str, where: str) -> tuple[str, Reply]:
     try:
         rule = json.loads(line)
         when, reply = rule.get("when", ""), rule["reply"]
-        calls = tuple(ToolCall(call["name"], call.get("arguments", {})) for call in reply.get("tool_calls") or ())
+        calls = tuple(
+            ToolCall(call["name"], call.get("arguments", {})) for call in reply.get("tool_calls") or ()
+        )
         text = reply.get("text") or ""
         if not isinstance(when, str) or not isinstance(text, str):
             raise TypeError("when and text are strings")
@@ -86,7 +91,7 @@ def _rule(line: str, where: str) -> tuple[str, Reply]:
                 raise TypeError("a tool call is {name: string, arguments: object or string}")
         return when, Reply(text, calls)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise UsageError(f'{where}: not {{"when": ..., "reply": {{"text": ..., "tool_calls": [...]}}}}: {error}') from error
+        raise UsageError(f"{where}: a line is {_SHAPE}; this one is not: {error!r}") from error
 
 
 def _text(content: Any) -> str:

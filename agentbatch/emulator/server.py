@@ -147,8 +147,8 @@ def _bind(host: str, base_port: int, workers: int) -> list[socket.socket]:
         for sock in sockets:
             sock.close()
         raise StartUpError(
-            f"cannot listen on {host}:{port}: {error.strerror or error}. Stop what uses the port, choose another base "
-            f"port, or use base port 0 to let the system choose"
+            f"cannot listen on {host}:{port}: {error.strerror or error}. Stop what uses the port, choose "
+            f"another base port, or use base port 0 to let the system choose"
         ) from error
     return sockets
 

@@ -54,7 +54,7 @@ class Settings:
         if self.token == "":
             raise UsageError("an empty token protects nothing; leave it out or give one")
         if self.token is None and not is_loopback(self.host):
-            raise UsageError(f"{self.host} can be reached from other machines; give a token, or listen on 127.0.0.1")
+            raise UsageError(f"other machines can reach {self.host}: give a token, or listen on 127.0.0.1")
         self.config()
 
     def config(self) -> WorkerConfig:

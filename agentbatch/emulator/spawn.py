@@ -73,7 +73,7 @@ class Spawned:
     def _start(self) -> None:
         if self._child is not None:
             raise UsageError("this emulator runs already; call spawn() again for another")
-        self._complaints = tempfile.TemporaryFile()
+        self._complaints = tempfile.TemporaryFile()  # noqa: SIM115 - closed by _stop
         self._child = subprocess.Popen(
             [sys.executable, "-m", "agentbatch.emulator"],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._complaints,
@@ -103,7 +103,8 @@ class Spawned:
             return list(answer["urls"])
         if answer.get("kind") == UsageError.__name__:
             raise UsageError(answer["error"])
-        raise StartUpError(answer.get("error") or f"the emulator's process did not start: {self._last_words()}")
+        reason = answer.get("error") or f"the emulator's process did not start: {self._last_words()}"
+        raise StartUpError(reason)
 
     def _last_words(self) -> str:
         if self._complaints is None:

@@ -14,6 +14,7 @@ JSON are written compactly, in their own order, as the usual templates do.
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -26,7 +27,8 @@ MESSAGE_TOKENS = 8
 REPLY_HEADER_TOKENS = 4
 """Tokens that open the reply at the end of every prompt."""
 
-_OPEN = {role: encode(f"<|{role[0]}>") for role in ("system", "developer", "user", "assistant", "tool", "function")}
+_ROLES = ("system", "developer", "user", "assistant", "tool", "function")
+_OPEN = {role: encode(f"<|{role[0]}>") for role in _ROLES}
 _CLOSE = b"<|/>"
 _TOOLS = b"<|T>"
 _CALL = b"<|c>"
@@ -61,7 +63,7 @@ def render_prompt(messages: Sequence[Mapping[str, Any]], tools: Sequence[Any] | 
 
 
 def render_reply(text: str, calls: Sequence[tuple[str, str]]) -> tuple[bytes, int]:
-    """Return a reply's tokens and how many of them are its text; the rest are its `(name, arguments)` calls."""
+    """Return a reply's tokens and how many of them are text; then come its `(name, arguments)` calls."""
     content = encode(text)
     return content + b"".join(_call(name, arguments) for name, arguments in calls), len(content)
 
@@ -72,7 +74,7 @@ def _content(content: Any, where: str) -> bytes:
     if isinstance(content, str):
         return encode(content)
     if not isinstance(content, list):
-        raise HttpProblem(400, f"{where}.content must be a string, a list of parts or null", f"{where}.content")
+        raise HttpProblem(400, f"{where}.content must be text, a list of parts or null", f"{where}.content")
     parts = []
     for part in content:
         if isinstance(part, str):
@@ -99,10 +101,8 @@ def _calls(calls: Any, where: str) -> list[bytes]:
 
 
 def _call(name: str, arguments: str) -> bytes:
-    try:
+    with contextlib.suppress(ValueError, RecursionError):  # not JSON: the model's slip, kept as it is
         arguments = _compact(json.loads(arguments))
-    except (ValueError, RecursionError):
-        pass  # not JSON: the model's slip, kept as it is
     return _CALL + encode(f"{name} {arguments}")
 
 

@@ -26,7 +26,8 @@ def encode(text: str) -> bytes:
 
 def blocks(text: bytes) -> list[Piece]:
     """Cut `text` into pieces of 64 tokens; an incomplete last block is never reused and left out."""
-    return [(text[start:start + GRID_TOKENS], GRID_TOKENS) for start in range(0, len(text) - GRID_TOKENS + 1, GRID_TOKENS)]
+    starts = range(0, len(text) - GRID_TOKENS + 1, GRID_TOKENS)
+    return [(text[start:start + GRID_TOKENS], GRID_TOKENS) for start in starts]
 
 
 def seed_of(prompt: bytes) -> bytes:
@@ -41,7 +42,7 @@ def reply_tokens(seed: bytes) -> int:
 
 
 def generate(seed: bytes, tokens: int) -> bytes:
-    """Return `tokens` bytes of ASCII words that neither start nor end with a blank, so that no harness strips them."""
+    """Return `tokens` bytes of ASCII words; no blank at either end, so that no harness strips one."""
     text = bytearray(hashlib.shake_128(seed).digest(tokens).translate(_ALPHABET))
     for place in (0, -1):
         if text[place] == 0x20:

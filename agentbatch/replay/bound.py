@@ -37,7 +37,9 @@ def at_perfect_reuse(trajectory: TraceTrajectory) -> Iterator[TurnTokens]:
         stood[role] = turn.prompt_tokens + turn.output_tokens
 
 
-def stages(trajectory: TraceTrajectory, resource_of: Callable[[TraceTurn], str], prepare: str) -> Iterator[tuple[str, float]]:
+def stages(
+    trajectory: TraceTrajectory, resource_of: Callable[[TraceTurn], str], prepare: str
+) -> Iterator[tuple[str, float]]:
     """Yield (resource, seconds) of every environment stage."""
     if trajectory.env_prepare_s is not None:
         yield prepare, trajectory.env_prepare_s
@@ -71,27 +73,45 @@ def workload_known(
     """
     environment_s: dict[str, float] = {}
     engine_s = 0.0
-    longest_s = 0.0
     for trajectory in workload:
-        chain_s = 0.0
         if not inference_only:
             for resource, seconds in stages(trajectory, resource_of, prepare):
                 environment_s[resource] = environment_s.get(resource, 0.0) + seconds
-                chain_s += seconds
-            chain_s += sum(turn.user_s or 0.0 for turn in trajectory.turns)
         if engine is not None:
             chunk = engine.config().chunked_prefill_tokens
             for turn in at_perfect_reuse(trajectory):
-                chain_s += engine.cost.fastest_turn_s(turn.new, turn.cached, turn.output, chunk_tokens=chunk)
                 engine_s += engine.cost.least_work_s(
                     turn.new, turn.cached, turn.output, max_batch=cs, chunk_tokens=chunk
                 )
-        longest_s = max(longest_s, chain_s)
     return WorkloadKnown(
         source=source,
         trajectories=len(workload),
         environment_s=environment_s,
         engine_s=None if engine is None else engine_s,
-        longest_chain_s=longest_s,
+        longest_chain_s=max(chain_s(one, engine, inference_only=inference_only) for one in workload),
         workers=workers,
     )
+
+
+def chain_s(trajectory: TraceTrajectory, engine: Preset | None, *, inference_only: bool) -> float:
+    """Return how long one trajectory takes alone on an idle engine, seconds."""
+    seconds = 0.0
+    if not inference_only:
+        seconds += trajectory.env_prepare_s or 0.0
+        seconds += sum((turn.env_s or 0.0) + (turn.user_s or 0.0) for turn in trajectory.turns)
+    if engine is not None:
+        chunk = engine.config().chunked_prefill_tokens
+        for turn in at_perfect_reuse(trajectory):
+            seconds += engine.cost.fastest_turn_s(turn.new, turn.cached, turn.output, chunk_tokens=chunk)
+    return seconds
+
+
+def expected_makespan_s(
+    workload: Sequence[TraceTrajectory], *, cs: int, ce: int, engine: Preset, inference_only: bool
+) -> float:
+    """Return roughly how long a batch takes, for choosing a speed-up: chains over CS, environment over CE."""
+    chains = [chain_s(one, engine, inference_only=inference_only) for one in workload]
+    environment = (
+        0.0 if inference_only else sum(seconds for one in workload for _, seconds in stages(one, lambda turn: "", ""))
+    )
+    return max(sum(chains) / cs, environment / ce, *chains)

@@ -1,4 +1,4 @@
-"""The messages of one replayed context: shared prefix, generated replies, recorded answers as long as they were (spec §7)."""
+"""The messages of one replayed context: shared prefix, generated replies, answers of recorded length (spec §7)."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ class Conversation:
     def grow_to(self, prompt_tokens: int) -> list[Message]:
         """Add what makes the next prompt `prompt_tokens` long and return all messages.
 
-        A prompt shorter than what stood before (compaction, a branch) restarts the context: the shared prefix stays, the
-        rest is fresh text.
+        A prompt shorter than what stood before (compaction, a branch) restarts the context: the shared prefix stays,
+        the rest is fresh text.
         """
         if self.messages and prompt_tokens < self._recorded_tokens:
             self.messages = []
@@ -57,7 +57,7 @@ class Conversation:
         self._add("user", prompt_tokens - self._tokens)
 
     def _add(self, role: str, tokens: float) -> None:
-        """Append a message that adds `tokens` to the prompt, its own overhead included; never less than one character."""
+        """Append a message that adds `tokens` to the prompt, its overhead included; never less than one character."""
         length = self._calibration.chars(tokens - self._calibration.message_tokens)
         if role == "system":
             content = self._shared(length)
@@ -72,7 +72,9 @@ class Conversation:
             self._prefix = (length, text(self._domain, length))
         return self._prefix[1]
 
-    def add_reply(self, content: str, prompt_tokens: int | None, output_tokens: int | None, recorded_output: int) -> None:
+    def add_reply(
+        self, content: str, prompt_tokens: int | None, output_tokens: int | None, recorded_output: int
+    ) -> None:
         """Append what the server generated; its own counts, where it gave them, correct ours.
 
         Args:

@@ -136,7 +136,9 @@ def _check_resources(
     needs = needs or (prepare == "default" and any(one.env_prepare_s is not None for one in workload))
     if needs:
         names = ", ".join(options.ce)
-        raise UsageError(f"some environment stages belong to none of the resources {names}: add a limit default=N to --ce")
+        raise UsageError(
+            f"some environment stages belong to none of the resources {names}: add a limit default=N to --ce"
+        )
 
 
 async def _prepare(batch: AgentBatch, options: ReplayOptions) -> tuple[str, Calibration, list[str]]:
@@ -154,7 +156,9 @@ async def _prepare(batch: AgentBatch, options: ReplayOptions) -> tuple[str, Cali
         model = options.model or await model_name(client)
         calibration = await calibrate(client, model)
     except openai.OpenAIError as error:
-        raise StartUpError(f"the server refused a first chat completion: {error}; give --model, or check the URL") from error
+        raise StartUpError(
+            f"the server refused a first chat completion: {error}; give --model, or check the URL"
+        ) from error
     if calibration is None:
         problems.append("the server reports no usage: prompt lengths are estimated at one token a character")
     if options.flush:

@@ -1,7 +1,7 @@
 """Makes text of a wanted number of tokens: seeded, so that every run of a replay sends the same bytes.
 
-How many characters make a token depends on the server's tokenizer; `Calibration` is measured once before a timed run, and
-`conversation` corrects what is left from the usage that each reply reports.
+How many characters make a token depends on the server's tokenizer; `Calibration` is measured once before a timed run,
+and `conversation` corrects what is left from the usage that each reply reports.
 """
 
 from __future__ import annotations
@@ -10,12 +10,106 @@ import random
 from dataclasses import dataclass
 
 # Common short words, one token each in the byte-pair vocabularies in use; a byte-level tokenizer sees their letters.
-WORDS = (
-    "the of and to in is you that it he was for on are as with his they at be this have from or one had by word but not "
-    "what all were we when your can said there use an each which she do how their if will up other about out many then "
-    "them these so some her would make like him into time has look two more write go see number no way could people my "
-    "than first water been call who oil its now find long down day did get come made may part"
-).split()
+WORDS = [
+    "the",
+    "of",
+    "and",
+    "to",
+    "in",
+    "is",
+    "you",
+    "that",
+    "it",
+    "he",
+    "was",
+    "for",
+    "on",
+    "are",
+    "as",
+    "with",
+    "his",
+    "they",
+    "at",
+    "be",
+    "this",
+    "have",
+    "from",
+    "or",
+    "one",
+    "had",
+    "by",
+    "word",
+    "but",
+    "not",
+    "what",
+    "all",
+    "were",
+    "we",
+    "when",
+    "your",
+    "can",
+    "said",
+    "there",
+    "use",
+    "an",
+    "each",
+    "which",
+    "she",
+    "do",
+    "how",
+    "their",
+    "if",
+    "will",
+    "up",
+    "other",
+    "about",
+    "out",
+    "many",
+    "then",
+    "them",
+    "these",
+    "so",
+    "some",
+    "her",
+    "would",
+    "make",
+    "like",
+    "him",
+    "into",
+    "time",
+    "has",
+    "look",
+    "two",
+    "more",
+    "write",
+    "go",
+    "see",
+    "number",
+    "no",
+    "way",
+    "could",
+    "people",
+    "my",
+    "than",
+    "first",
+    "water",
+    "been",
+    "call",
+    "who",
+    "oil",
+    "its",
+    "now",
+    "find",
+    "long",
+    "down",
+    "day",
+    "did",
+    "get",
+    "come",
+    "made",
+    "may",
+    "part",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +126,7 @@ class Calibration:
 
 
 def text(seed: str, length: int) -> str:
-    """Return `length` characters that are a function of `seed` alone; a longer text of one seed extends a shorter one."""
+    """Return `length` characters, a function of `seed` alone; a longer text of one seed extends a shorter one."""
     source = random.Random(seed)  # noqa: S311 - reproducible text, not cryptography
     pieces: list[str] = []
     have = 0

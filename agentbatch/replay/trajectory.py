@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import openai
 
@@ -12,6 +12,7 @@ from agentbatch.replay.conversation import Conversation
 from agentbatch.replay.text import Calibration
 from agentbatch.runtime.trajectory import Trajectory
 from agentbatch.trace.workload import TraceTrajectory, TraceTurn
+
 
 @dataclass(kw_only=True)
 class Lengths:
@@ -85,7 +86,7 @@ class TrajectoryReplay:
             try:
                 stream = await trajectory.client.chat.completions.create(
                     model=self.model,
-                    messages=messages,  # type: ignore[arg-type]
+                    messages=cast(Any, messages),
                     max_tokens=wanted,
                     temperature=0.0,
                     stream=True,

@@ -1,1 +1,1 @@
-
+"""What people look at: tables and progress."""

@@ -121,7 +121,7 @@ class AgentBatch:
                 self._stack.push_async_callback(self._http_client.aclose)
                 await check_reachable(self._http_client, options.base_urls, options.api_key, self.hub)
             if self._record is not None:
-                recorder = Recorder(self._record)
+                recorder = Recorder(self._record, on_error=self._record_failed)
                 self._stack.callback(recorder.close)
                 self.hub.add(recorder.write)
         except BaseException:
@@ -264,6 +264,9 @@ class AgentBatch:
             label=trajectory.label,
             once=True,
         )
+
+    def _record_failed(self, error: Exception) -> None:
+        self.hub.notice("record-failed", str(error), once=True)
 
     def redact(self, text: str) -> str:
         """Take the API key out of `text`."""

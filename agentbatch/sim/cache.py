@@ -28,12 +28,11 @@ from agentbatch.sim.states import GRID_TOKENS, State, StatePool, on_grid
 class Lease:
     """What one running request holds: a locked prefix, KV beyond it, state slots."""
 
-    __slots__ = ("branch_tokens", "cached_tokens", "index", "node", "private_tokens", "slots", "state", "total_tokens")
+    __slots__ = ("branch_tokens", "cached_tokens", "index", "node", "private_tokens", "slots", "state")
 
     def __init__(self, node: Node, index: int, total_tokens: int) -> None:
         self.node = node
         self.index = index
-        self.total_tokens = total_tokens
         self.private_tokens = total_tokens - node.end
         self.cached_tokens = 0
         self.branch_tokens = 0
@@ -53,7 +52,8 @@ class PrefixCache:
     """
 
     def __init__(
-        self, *, kv_tokens: int, state_slots: int | None, slots_per_request: int, max_states_per_path: int | None
+        self, *, kv_tokens: int, state_slots: int | None, slots_per_request: int,
+        max_states_per_path: int | None,
     ) -> None:
         self.kv_tokens = kv_tokens
         self.slots_per_request = slots_per_request

@@ -14,6 +14,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import pairwise
 
 from agentbatch.errors import UsageError
 
@@ -43,7 +44,7 @@ class StepCost:
 
     def __post_init__(self) -> None:
         points = self.decode_base
-        rising = all(a[0] < b[0] and a[1] <= b[1] for a, b in zip(points, points[1:], strict=False))
+        rising = all(a[0] < b[0] and a[1] <= b[1] for a, b in pairwise(points))
         if not points or points[0][0] != 1 or points[0][1] <= 0 or not rising:
             raise UsageError("decode_base needs points (batch, seconds) that start at batch 1 and rise; got "
                              f"{points!r}")
@@ -72,7 +73,7 @@ class StepCost:
         return steps * self.decode_base_s(batch) + self.context_s * read
 
     def decode_steps_by(self, batch: int, context_tokens: int, elapsed_s: float) -> int:
-        """Return how many whole steps of such a stretch have ended `elapsed_s` after its start: inverse of `decode_s`."""
+        """Return how many steps of such a stretch have ended `elapsed_s` after its start: `decode_s` inverted."""
         if elapsed_s <= 0:
             return 0
         square = self.context_s * batch / 2
@@ -89,7 +90,9 @@ class StepCost:
         """Return seconds of one prefill step over `(new_tokens, tokens_before)` of each request in it."""
         return self.prefill_step_s + sum(self._prefill_work_s(new, before) for new, before in parts)
 
-    def fastest_turn_s(self, new_tokens: int, cached_tokens: int, output_tokens: int, *, chunk_tokens: int) -> float:
+    def fastest_turn_s(
+        self, new_tokens: int, cached_tokens: int, output_tokens: int, *, chunk_tokens: int
+    ) -> float:
         """Return seconds of a turn alone on an idle worker; the first output token comes out of the
         prefill.
 
@@ -117,7 +120,8 @@ class StepCost:
             new_tokens, cached_tokens, output_tokens, chunk_tokens: as for `fastest_turn_s`.
             max_batch: most requests that decode together, >= 1.
         """
-        prefill_s = self.prefill_step_s * new_tokens / chunk_tokens + self._prefill_work_s(new_tokens, cached_tokens)
+        prefill_s = self._prefill_work_s(new_tokens, cached_tokens)
+        prefill_s += self.prefill_step_s * new_tokens / chunk_tokens
         corners = {batch for batch, _ in self.decode_base if batch < max_batch} | {max_batch}
         share_s = min(self.decode_base_s(batch) / batch for batch in corners)
         steps = output_tokens - 1

@@ -91,7 +91,7 @@ H200_KDA_MLA = Preset(
     sources={
         "decode_base, context_s": f"{_TABLE}, within 3 % of its TPOT rows",
         "prefill_*, attention_s": f"{_TABLE}, within 9 % of its TTFT figures",
-        "cache_bytes, kv_bytes, state_bytes": f"{_INFERRED}; kept for comparison, an H200 has more memory than an H20",
+        "cache_bytes, kv_bytes, state_bytes": f"{_INFERRED}; kept for comparison, though an H200 has more memory",
         "cache_ratio": "r_bal of SWE-bench Multilingual, 0.09 (spec §9)",
         "slots_per_request": _S_STATE,
         "context_tokens": "assumed",
@@ -117,7 +117,7 @@ H200_QWEN = Preset(
         "decode_base, context_s": f"{_TABLE}, within 1 % of its TPOT rows",
         "prefill_*, attention_s": f"{_TABLE}, within 8 % of its TTFT figures (32k prompts only)",
         "cache_bytes": "assumed: 141 GB x 0.88 less 122B BF16 weights over 4 ranks, rounded",
-        "kv_bytes": "MHA formula of sglang.md for an assumed 12 full-attention layers, 2 KV heads of 256, BF16",
+        "kv_bytes": "MHA formula of sglang.md, assumed 12 full-attention layers, 2 KV heads of 256, BF16",
         "state_bytes": "assumed 36 GDN layers, 64 value and 16 key heads of 128 over 4 ranks, fp32 state",
         "cache_ratio": "assumed as for SWE-bench Multilingual, 0.09",
         "slots_per_request": _S_STATE,
@@ -151,8 +151,9 @@ H20_LING = Preset(
     cache_ratio=0.09,
     context_tokens=262_144,
     sources={
-        "decode_base": "estimated: a + b·batch through the paper's live TPOT (28.6 ms at 41 in flight, 41.8 ms at 77, on two "
-                       "workers: batch 20.5 and 38.5), less the KV read of an assumed mean context of 39k tokens",
+        "decode_base": "estimated: a + b·batch through the paper's live TPOT (28.6 ms at 41 in flight, 41.8 ms at "
+                       "77, on two workers: batch 20.5 and 38.5), less the KV read of an assumed mean context "
+                       "of 39k tokens",
         "context_s": "estimated: h200-tp4-kda-mla x 4.8/4.0 (memory bandwidth)",
         "prefill_step_s": "estimated: h200-tp4-kda-mla x 4.8/4.0 (weights are read once per step)",
         "prefill_token_s, attention_s": "estimated: h200-tp4-kda-mla x 989/148 (BF16 TFLOP/s)",

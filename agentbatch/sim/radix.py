@@ -32,7 +32,9 @@ class Node:
 
     __slots__ = ("active", "children", "end", "parent", "pieces", "queued", "stamp", "start", "states")
 
-    def __init__(self, parent: Node | None, pieces: tuple[Piece, ...], start: int, end: int, stamp: int) -> None:
+    def __init__(
+        self, parent: Node | None, pieces: tuple[Piece, ...], start: int, end: int, stamp: int
+    ) -> None:
         self.parent = parent
         self.pieces = pieces
         self.start = start
@@ -87,7 +89,7 @@ class RadixTree:
         return node, index
 
     def extend(self, node: Node, pieces: Sequence[Piece]) -> Node:
-        """Add `pieces` as a new leaf below `node`, which no child of it continues; lock it before anything is evicted."""
+        """Add `pieces` as a new leaf below `node`; no child of it starts with the same piece."""
         run = tuple(pieces)
         tokens = sum(tokens for _, tokens in run)
         leaf = Node(node, run, node.end, node.end + tokens, self.tick())

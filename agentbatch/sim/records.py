@@ -36,7 +36,7 @@ class Request:
 
     def __post_init__(self) -> None:
         if self.prompt_tokens < 1 or self.output_tokens < 1:
-            raise UsageError(f"request {self.rid!r} needs at least one prompt token and one output token; got "
+            raise UsageError(f"request {self.rid!r} needs at least one prompt and one output token; got "
                              f"{self.prompt_tokens} and {self.output_tokens}")
         prompt = sum(tokens for _, tokens in self.prompt)
         if prompt > self.prompt_tokens:
@@ -44,7 +44,7 @@ class Request:
                              f"prompt_tokens = {self.prompt_tokens}")
         whole = prompt + sum(tokens for _, tokens in self.reply)
         if whole > self.prompt_tokens + self.output_tokens:
-            raise UsageError(f"request {self.rid!r}: its pieces hold {whole} tokens, more than prompt and output")
+            raise UsageError(f"request {self.rid!r}: its pieces hold {whole} tokens, more than it has")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -75,17 +75,19 @@ class WorkerConfig:
     schedule_policy: str = "fcfs"
 
     def __post_init__(self) -> None:
-        at_least = {"kv_tokens": 2, "slots_per_request": 1, "max_running_requests": 1, "chunked_prefill_tokens": 1}
-        for name, least in at_least.items():
+        for name in ("kv_tokens", "slots_per_request", "max_running_requests", "chunked_prefill_tokens"):
+            least = 2 if name == "kv_tokens" else 1
             if getattr(self, name) < least:
                 raise UsageError(f"{name} must be at least {least}; got {getattr(self, name)}")
         if self.max_states_per_path is not None and self.max_states_per_path < 1:
-            raise UsageError(f"max_states_per_path must be at least 1 or None; got {self.max_states_per_path}")
+            got = self.max_states_per_path
+            raise UsageError(f"max_states_per_path must be None or at least 1; got {got}")
         if self.state_slots is not None and self.state_slots < self.slots_per_request:
             raise UsageError(f"state_slots = {self.state_slots} cannot run a single request: each takes "
                              f"slots_per_request = {self.slots_per_request}")
         if self.schedule_policy not in POLICIES:
-            raise UsageError(f"unknown schedule policy {self.schedule_policy!r}; known: {', '.join(POLICIES)}")
+            known = ", ".join(POLICIES)
+            raise UsageError(f"unknown schedule policy {self.schedule_policy!r}; known: {known}")
 
     @property
     def max_running(self) -> int:

@@ -101,7 +101,7 @@ class StatePool:
         self.cached -= 1
 
     def make_room(self, slots: int, evict: Callable[[State], None]) -> None:
-        """Evict the cached states used longest ago until `slots` are free; `evict` must forget what it is given."""
+        """Evict cached states, oldest use first, until `slots` are free; `evict` must forget what it is given."""
         while self.free < slots:
             state = self._oldest.take()
             if state is None:

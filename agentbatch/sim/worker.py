@@ -40,6 +40,7 @@ class Worker:
         self._chunked: Entry | None = None
         self._prefill: list[tuple[Entry, int]] = []  # the running prefill step: (request, tokens)
         self._step_end_s: float | None = None  # end of the running step, None between steps
+        self._now_s = -math.inf
         self._free_s = -math.inf  # when the engine last became free
         self._head_refused = False  # nothing can be admitted before something is given back
         self._aborting: list[Entry] = []
@@ -102,7 +103,7 @@ class Worker:
         return events
 
     def next_event_s(self) -> float:
-        """Return when `advance` is due next; infinity when idle, not later than now when events wait to be fetched."""
+        """Return when `advance` is due next; infinity when idle, the past when events wait to be fetched."""
         if self._events:
             return self._events[0].at_s
         if self._step_end_s is not None:
@@ -110,19 +111,21 @@ class Worker:
         return self._free_s if self._queue or self._running else math.inf
 
     def produced(self, rid: Hashable, now_s: float) -> int:
-        """Return how many output tokens of a live request exist at `now_s`; 0 before its first. Changes
-        nothing.
+        """Return how many output tokens of a request exist at `now_s`; 0 before its first. Changes nothing.
 
         Raises:
-            UsageError: the request has ended or was never submitted.
+            UsageError: the request was never submitted, was aborted, or its `Finished` has been fetched.
         """
         entry = self._live.get(rid)
-        if entry is None:
-            raise UsageError(f"request {rid!r} is not live")
-        return self._batch.produced(entry, now_s)
+        if entry is not None:
+            return self._batch.produced(entry, now_s)
+        for event in self._events:
+            if isinstance(event, Finished) and event.rid == rid:
+                return event.output_tokens
+        raise UsageError(f"request {rid!r} is not live")
 
     def flush(self) -> bool:
-        """Forget all cached prefixes and states; refused (False) while any request waits or runs, as in SGLang."""
+        """Forget all cached prefixes and states; refused (False) while requests wait or run, as in SGLang."""
         if self._live or self._running:
             return False
         self._cache.flush()
@@ -149,6 +152,9 @@ class Worker:
 
     def _run(self, now_s: float, *, decide_at_now: bool) -> None:
         """Complete every step that ends by `now_s`; start the step due at `now_s` itself only if told to."""
+        if now_s < self._now_s:
+            raise UsageError(f"a worker's clock only moves forward: it was {self._now_s} s, now {now_s} s")
+        self._now_s = now_s
         while True:
             if self._step_end_s is not None:
                 if self._step_end_s > now_s:

@@ -13,12 +13,12 @@ Lives here: when time may move. It moves once no callback is ready and a poll of
   `thread_grace_s` real seconds, by default until the thread ends. A thread that itself waits for a later
   virtual time (`anyio.from_thread.run(anyio.sleep, 1)`, a sync twin, a stuck tool that a time-out shall end)
   needs a finite grace, such as 0.05.
-- If nothing is ready, no timer is set and no I/O or thread is pending, nothing can ever go on: `ClockDeadlock`.
+- If nothing is ready, no timer is set and no I/O or thread is pending, nothing can go on: `ClockDeadlock`.
 
 Not supported: subprocesses and threads started by other means (time runs past them), and a loop fed from
 another thread (a blocking portal: idle looks like a deadlock). A socket nobody will write to and a timer that
-sets itself again for ever hide a deadlock. trio runs tasks that are ready at the same instant in random order,
-and after a jump its clock may be a rounding error late; asyncio's order and times are exact.
+sets itself again for ever hide a deadlock. trio runs tasks that are ready at the same instant in random
+order, and after a jump its clock may be a rounding error late; asyncio's order and times are exact.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ import selectors
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from concurrent.futures import Executor
 from contextvars import Context
-from functools import partial
+from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, TypeVarTuple
 
 import anyio.lowlevel
@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 Ts = TypeVarTuple("Ts")
+
+_PLUMBING = frozenset({"anyio", "asyncio", "trio"})
 
 
 class ClockDeadlock(AgentBatchError, RuntimeError):
@@ -72,7 +74,7 @@ def run(
     if backend != "trio":
         raise UsageError(f"unknown backend {backend!r}: choose 'asyncio' or 'trio'")
     _check_graces(io_grace_s, thread_grace_s)
-    return _run_on_trio(partial(main, *args), io_grace_s, thread_grace_s)
+    return _run_on_trio(main, args, io_grace_s, thread_grace_s)
 
 
 class VirtualClockLoop(asyncio.SelectorEventLoop):
@@ -89,16 +91,20 @@ class VirtualClockLoop(asyncio.SelectorEventLoop):
         UsageError: a grace out of range.
     """
 
-    # asyncio's heap of timers. Its head is the next time; now + (head - now) may miss that by a rounding error.
+    # asyncio's heap of timers. Its head is the next time; now + (head - now) may miss it by a rounding error.
     _scheduled: list[asyncio.TimerHandle]
 
     def __init__(self, *, io_grace_s: float = 0.0, thread_grace_s: float = math.inf) -> None:
-        _check_graces(io_grace_s, thread_grace_s)
         self._now = 0.0
         self._io_grace_s = io_grace_s
         self._thread_grace_s = thread_grace_s
         self._jobs: set[asyncio.Future[Any]] = set()
         super().__init__(_JumpingSelector(self))
+        try:
+            _check_graces(io_grace_s, thread_grace_s)
+        except UsageError:
+            self.close()
+            raise
 
     def time(self) -> float:
         """Return the virtual time, seconds since the loop was made."""
@@ -146,11 +152,7 @@ class VirtualClockLoop(asyncio.SelectorEventLoop):
     def _jump(self) -> None:
         if not self._scheduled:
             tasks = sorted(asyncio.all_tasks(self), key=asyncio.Task.get_name)
-            stacks = ((task.get_name(), task.get_stack(limit=1)) for task in tasks)
-            raise _deadlock(
-                self._now,
-                (f"{name} ({s[0].f_code.co_filename}:{s[0].f_lineno})" if s else name for name, s in stacks),
-            )
+            raise _deadlock(self._now, (_where(task.get_name(), task.get_coro()) for task in tasks))
         self._now = self._scheduled[0].when()
 
 
@@ -164,7 +166,7 @@ class _JumpingSelector(selectors.DefaultSelector):
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         if timeout is not None and timeout <= 0:
             return super().select(timeout)
-        patience_s = self._loop._patience_s(sockets=len(self.get_map()) - 1)  # one is the loop's wake-up pipe
+        patience_s = self._loop._patience_s(sockets=len(self.get_map()) - 1)  # one is the loop's own pipe
         if patience_s == math.inf:
             return super().select(None)
         events = super().select(patience_s)
@@ -185,7 +187,9 @@ def _anyio_threads(loop: asyncio.AbstractEventLoop) -> int:
     return len(variables.get(pool, ())) - len(variables.get(idle, ()))
 
 
-def _run_on_trio(main: Callable[[], Awaitable[R]], io_grace_s: float, thread_grace_s: float) -> R:
+def _run_on_trio(
+    main: Callable[[*Ts], Awaitable[R]], args: tuple[*Ts], io_grace_s: float, thread_grace_s: float
+) -> R:
     import trio  # noqa: PLC0415 - optional
     import trio.testing  # noqa: PLC0415
 
@@ -207,7 +211,7 @@ def _run_on_trio(main: Callable[[], Awaitable[R]], io_grace_s: float, thread_gra
 
         def before_io_wait(self, timeout: float) -> None:
             now = trio.lowlevel.current_statistics()
-            kinds = ("tasks_waiting", "tasks_waiting_read", "tasks_waiting_write")  # of kqueue, epoll, Windows
+            kinds = ("tasks_waiting", "tasks_waiting_read", "tasks_waiting_write")  # kqueue; epoll, Windows
             waiting = sum(getattr(now.io_statistics, kind, 0) for kind in kinds)
             if (
                 self.main is None
@@ -226,11 +230,12 @@ def _run_on_trio(main: Callable[[], Awaitable[R]], io_grace_s: float, thread_gra
 
     watch = Watch()
 
+    @wraps(main)  # names the task
     async def watched() -> R:
         watch.main = trio.lowlevel.current_task()
         try:
             with scope:
-                result = await main()
+                result = await main(*args)
         except Exception as error:
             if watch.deadlock is not None:
                 raise watch.deadlock from error
@@ -245,12 +250,21 @@ def _run_on_trio(main: Callable[[], Awaitable[R]], io_grace_s: float, thread_gra
 
 
 def _trio_tasks(task: trio.lowlevel.Task) -> Iterator[str]:
-    for frame, line in task.iter_await_frames():
-        yield f"{task.name} ({frame.f_code.co_filename}:{line})"
-        break
+    yield _where(task.name, task.coro)
     for nursery in task.child_nurseries:
         for child in nursery.child_tasks:
             yield from _trio_tasks(child)
+
+
+def _where(name: str, awaited: Any) -> str:
+    """Say which task waits and at which line of the user's code, the innermost that is not event-loop plumbing."""
+    place = ""
+    while awaited is not None:  # a coroutine or generator, then whatever it awaits
+        frame = getattr(awaited, "cr_frame", None) or getattr(awaited, "gi_frame", None)
+        if frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] not in _PLUMBING:
+            place = f" ({frame.f_code.co_filename}:{frame.f_lineno})"
+        awaited = getattr(awaited, "cr_await", None) or getattr(awaited, "gi_yieldfrom", None)
+    return name + place
 
 
 def _deadlock(now_s: float, places: Iterable[str], shown: int = 8) -> ClockDeadlock:

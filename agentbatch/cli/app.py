@@ -1,0 +1,39 @@
+"""The commands of `agentbatch`, each in a file of its own."""
+
+from __future__ import annotations
+
+import typer
+
+import agentbatch
+from agentbatch.cli.demo import demo
+from agentbatch.cli.emulate import emulate
+from agentbatch.cli.replay import replay
+from agentbatch.cli.summary import summary
+
+app = typer.Typer(
+    name="agentbatch",
+    help="Finish batches of LLM agent tasks sooner: one limit for inference, another for tools, deepest chain first.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+)
+app.command()(demo)
+app.command()(replay)
+app.command()(emulate)
+app.command()(summary)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"agentbatch {agentbatch.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def common(
+    version: bool = typer.Option(
+        False, "--version", callback=_version, is_eager=True, help="Print the version and exit."
+    ),
+) -> None:
+    """Finish batches of LLM agent tasks sooner: one limit for inference, another for tools, deepest chain first."""

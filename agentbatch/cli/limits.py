@@ -1,0 +1,24 @@
+"""Reads `--ce`: a number, or `name=N,name=N`."""
+
+from __future__ import annotations
+
+from agentbatch.errors import UsageError
+
+
+def parse_limits(text: str) -> dict[str, int]:
+    """Return the environment limits by resource; a plain number is the limit of `default`.
+
+    Raises:
+        UsageError: not a number of at least 1, or not of the form name=N,…
+    """
+    limits: dict[str, int] = {}
+    for part in text.split(","):
+        name, equals, number = part.strip().rpartition("=")
+        if not equals:
+            name = "default"
+        if not name or name in limits or not number.strip().isdecimal() or int(number) < 1:
+            raise UsageError(
+                f"--ce takes a number of at least 1, or name=N,name=N with names all different, not {text!r}"
+            )
+        limits[name] = int(number)
+    return limits
