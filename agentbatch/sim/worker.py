@@ -59,9 +59,9 @@ class Worker:
         if tokens > self.config.kv_tokens:
             raise UsageError(f"the request needs {tokens} tokens ({request.prompt_tokens} prompt + "
                              f"{request.output_tokens} output) and the KV pool holds {self.config.kv_tokens}")
+        self._run(now_s, decide_at_now=False)
         if request.rid in self._live:
             raise UsageError(f"request {request.rid!r} is live already; give each its own rid")
-        self._run(now_s, decide_at_now=False)
         entry = Entry(request, self._submitted)
         self._submitted += 1
         self._live[request.rid] = entry
@@ -103,9 +103,9 @@ class Worker:
         return events
 
     def next_event_s(self) -> float:
-        """Return when `advance` is due next; infinity when idle, the past when events wait to be fetched."""
+        """Return when `advance` is due next: infinity when idle, the present when events wait to be fetched."""
         if self._events:
-            return self._events[0].at_s
+            return self._now_s
         if self._step_end_s is not None:
             return self._step_end_s
         return self._free_s if self._queue or self._running else math.inf

@@ -135,11 +135,9 @@ class VirtualClockLoop(asyncio.SelectorEventLoop):
         """Join the default executor's threads; `timeout` is ignored, since it would be virtual."""
         joining = self.create_future()  # asyncio joins them on a thread that run_in_executor does not see
         self._jobs.add(joining)
-        grace_s, self._thread_grace_s = self._thread_grace_s, math.inf
         try:
             await super().shutdown_default_executor()
         finally:
-            self._thread_grace_s = grace_s
             self._jobs.discard(joining)
 
     def _patience_s(self, sockets: int) -> float:

@@ -34,7 +34,7 @@ def reference(ring: Ring, label: str, load: dict[str, int], alpha: float, live: 
 
 @given(
     label=LABELS,
-    loads=st.lists(st.integers(0, 50), min_size=4, max_size=4),
+    loads=st.lists(st.integers(0, 2) | st.integers(0, 50), min_size=4, max_size=4),
     alpha=ALPHAS,
     live=st.sets(st.sampled_from(WORKERS), min_size=1),
 )
@@ -78,6 +78,7 @@ def test_a_trajectory_returns_home_as_soon_as_home_is_eligible() -> None:
     following = next(worker for worker in RING.walk("run-1") if worker != home)
     assert place(RING, "run-1", {home: 1}) == following
     assert place(RING, "run-1", {home: 1, following: 2}) == home
+    assert place(RING, "run-1", {home: 1, following: 2}, alpha=1) == home  # 1 <= 1 * (3 + 1) / 4: just so
     assert place(RING, "run-1", {}) == home
 
 
