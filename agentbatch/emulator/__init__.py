@@ -1,9 +1,9 @@
 """The embedded engine: SGLang workers modelled by `agentbatch.sim`, served over HTTP on scaled wall time."""
 
+from agentbatch.emulator.child import Spawned, spawn
 from agentbatch.emulator.script import Reply, Script, ToolCall, load_script
 from agentbatch.emulator.server import Emulator, serve
 from agentbatch.emulator.settings import Settings
-from agentbatch.emulator.spawn import Spawned, spawn
 from agentbatch.emulator.template import MESSAGE_TOKENS, REPLY_HEADER_TOKENS
 
 __all__ = [

@@ -5,11 +5,11 @@
     <|a>content<|c>name arguments<|/>  a tool call: 5 tokens besides name and arguments
     <|a>                               where the reply starts: 4 tokens
 
-So `prompt_tokens = Σ(8 + bytes of content) + 4`, and since a reply is rendered back exactly as it was
-generated, a conversation that goes on has this prompt and reply as its prefix: `next prompt = prompt +
-output + 8 + bytes of the new message + 4` with one message added. Text parts are joined; other parts
-(images) and tools are written as compact JSON; names and tool-call ids are left out. Arguments that are
-JSON are written compactly, in their own order, as the usual templates do.
+So `prompt_tokens = Σ(8 + bytes of content) + 4`. A reply is rendered back exactly as it was generated, so a
+conversation that goes on has this prompt and reply as its prefix:
+`next prompt = prompt + output + 4 + Σ(8 + bytes of each new message) + 4`. Text parts are joined; other parts
+(images) and tools are written as compact JSON; names and tool-call ids are left out. Arguments that are JSON
+are written compactly, in their own order, as the usual templates do.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from types import TracebackType
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, cast
 
 import anyio
 from openai import AsyncOpenAI
@@ -28,7 +28,7 @@ from agentbatch.runtime.preflight import check_reachable
 from agentbatch.runtime.results import Result
 from agentbatch.runtime.statistics import BatchStatistics
 from agentbatch.runtime.trajectory import Trajectory
-from agentbatch.runtime.transport import build_http_client, check_descriptors, runs_on_asyncio
+from agentbatch.runtime.transport import build_http_client, check_descriptors, runs_on_asyncio, share_platform
 from agentbatch.runtime.turn import outcome_of
 from agentbatch.runtime.workers import Workers
 from agentbatch.trace.recorder import Recorder
@@ -99,6 +99,7 @@ class AgentBatch:
         self._gates = {name: Gate(name, limit, self.clock) for name, limit in options.ce.items()}
         self._thread_limiter: anyio.CapacityLimiter | None = None
         self._http_client: Any = None
+        self._root: Any = None
         self._record = record
         self._entries = 0
         self._inference_in_environment = 0
@@ -119,7 +120,8 @@ class AgentBatch:
                 check_descriptors(options.cs)
                 self._http_client = build_http_client(options.cs, options.timeout_s)
                 self._stack.push_async_callback(self._http_client.aclose)
-                await check_reachable(self._http_client, options.base_urls, options.api_key, self.hub)
+                self._root = AsyncOpenAI(**self._client_options())
+                await check_reachable(self._root, options.base_urls, self.hub)
             if self._record is not None:
                 recorder = Recorder(self._record, on_error=self._record_failed)
                 self._stack.callback(recorder.close)
@@ -233,18 +235,21 @@ class AgentBatch:
 
     def build_client(self, trajectory: Trajectory) -> TrajectoryClient:
         """Build the labelled client of one trajectory around the shared connection pool."""
-        return TrajectoryClient(trajectory=trajectory, **self._client_options())
+        self._check_open()
+        client = TrajectoryClient(trajectory=trajectory, **self._client_options())
+        share_platform(self._root, client)
+        return client
 
     def plain_client(self) -> AsyncOpenAI:
-        """Build an unlabelled client around the same pool, for calls that belong to no trajectory; do not close it."""
-        return AsyncOpenAI(**self._client_options())
+        """Return an unlabelled client around the same pool, for calls that belong to no trajectory; do not close it."""
+        self._check_open()
+        _ = self.workers  # raises where the batch has no server
+        return cast(AsyncOpenAI, self._root)
 
     def _client_options(self) -> dict[str, Any]:
-        urls = self.workers.urls
-        self._check_open()
         return {
             "api_key": self.options.api_key,
-            "base_url": urls[0],
+            "base_url": self.workers.urls[0],
             "http_client": self._http_client,
             "max_retries": self.options.retries,
             "timeout": self._http_client.timeout,

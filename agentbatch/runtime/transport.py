@@ -67,3 +67,14 @@ def build_http_client(cs: int, timeout_s: float) -> Any:
         max_connections=None, max_keepalive_connections=max(cs, 20), keepalive_expiry=KEEPALIVE_EXPIRY_S
     )
     return openai.DefaultAsyncHttpxClient(limits=limits, timeout=timeout)
+
+
+def share_platform(source: Any, target: Any) -> None:
+    """Hand on what `source` has learnt of this machine for its headers.
+
+    Every new client of the SDK asks for it in a worker thread before its first request: a hop per trajectory, and a queue
+    behind anyio's 40 threads when thousands start at once. Without the attribute the SDK simply asks again.
+    """
+    platform = getattr(source, "_platform", None)
+    if platform is not None:
+        target._platform = platform

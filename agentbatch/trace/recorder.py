@@ -21,13 +21,15 @@ from pathlib import Path
 from types import TracebackType
 
 from agentbatch.errors import StartUpError, UsageError
-from agentbatch.events import EVENT_TYPES, Event
+from agentbatch.events import EVENT_TYPES, Event, Notice
 
 DECIMALS = 6
 """Floats are kept to this many decimals: a microsecond."""
 
 FILE_MODE = 0o600
 
+_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=str)
+_AS_THEY_ARE = frozenset({str, int, bool, type(None)})
 _FIELDS = {kind: tuple(field.name for field in fields(kind)) for kind in EVENT_TYPES}
 
 
@@ -149,20 +151,24 @@ def encode(event: Event) -> bytes:
     record: dict[str, object] = {"event": event.event}
     for name in _FIELDS[type(event)]:
         value = getattr(event, name)
-        if isinstance(value, float):
-            if not math.isfinite(value):
-                raise UsageError(f"{type(event).__name__}.{name} is {value}: an event's figures are finite")
-            value = round(value, DECIMALS)
+        if type(value) in _AS_THEY_ARE:  # most fields; asking for Mapping costs more than all else here
+            pass
+        elif isinstance(value, float):
+            value = _figure(event, name, value)
         elif isinstance(value, Mapping):
-            value = {key: _plain(entry) for key, entry in value.items()}
+            value = {
+                key: _figure(event, name, entry) if isinstance(entry, float) else entry for key, entry in value.items()
+            }
         record[name] = value
-    return json.dumps(record, ensure_ascii=False, separators=(",", ":"), default=str).encode("utf-8", "replace") + b"\n"
+    return _ENCODER.encode(record).encode("utf-8", "replace") + b"\n"
 
 
-def _plain(value: object) -> object:
-    if not isinstance(value, float):
-        return value
-    return round(value, DECIMALS) if math.isfinite(value) else str(value)
+def _figure(event: Event, name: str, value: float) -> float | str:
+    if math.isfinite(value):
+        return round(value, DECIMALS)
+    if isinstance(event, Notice):
+        return str(value)  # details come from anywhere, and may be text
+    raise UsageError(f"{type(event).__name__}.{name} holds {value}: the figures of an event are finite")
 
 
 def _create(path: Path) -> int:

@@ -100,8 +100,8 @@ def _check_schema(path: str | os.PathLike[str], number: int, record: dict[str, A
         raise complaint(
             path,
             number,
-            f"written by agentbatch {record.get('version', '?')} as schema {schema}; this one reads schemas up to {SCHEMA}: "
-            "upgrade it (pip install -U agentbatch)",
+            f"written by agentbatch {record.get('version', '?')} as schema {schema}; this one reads schemas up to "
+            f"{SCHEMA}: upgrade it (pip install -U agentbatch)",
             "schema",
         )
 

@@ -12,7 +12,7 @@ import os
 from collections.abc import Sequence
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, PlainValidator, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic_core import PydanticCustomError
 
 from agentbatch.errors import TraceError, UsageError
@@ -32,7 +32,7 @@ def _names(value: Any) -> str | tuple[str, ...]:
     raise PydanticCustomError("names", "expected a string or a list of strings")
 
 
-Names = Annotated[str | tuple[str, ...], PlainValidator(_names)]
+Names = Annotated[str | tuple[str, ...], BeforeValidator(_names)]
 
 
 class _Record(BaseModel):

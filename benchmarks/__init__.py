@@ -1,0 +1,1 @@
+"""Benchmarks: ratios against a named rival, measured in one run. `python -m benchmarks --help`."""
