@@ -94,7 +94,7 @@ class WorkerApp:
             raise HttpProblem(401, "this emulator asks for its token: send Authorization: Bearer TOKEN")
 
     async def _health(self, request: Request) -> Response:
-        return PlainTextResponse("")
+        return PlainTextResponse("", 503 if self.engine.broken else 200)
 
     async def _models(self, request: Request) -> Response:
         entry = {

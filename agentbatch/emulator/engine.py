@@ -68,6 +68,7 @@ class Engine:
         self.worker = worker
         self.speedup = speedup
         self.flights: dict[int, Flight] = {}
+        self.broken = False  # the model raised; every request fails from then on
         self._loop = asyncio.get_running_loop()
         self._origin_s = self._loop.time()
         self._timer: asyncio.Handle | None = None
@@ -146,6 +147,7 @@ class Engine:
         try:
             events = self.worker.advance(self.now_s())
         except Exception:
+            self.broken = True
             _log.exception("the engine model broke; its requests fail", flights=len(self.flights))
             for flight in tuple(self.flights.values()):
                 flight.failed = True

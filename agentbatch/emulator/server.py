@@ -102,15 +102,17 @@ async def serve_settings(settings: Settings, script: Script | None = None) -> As
     urls = [f"http://{_literal(sock)}/v1" for sock in sockets]
     tasks = [asyncio.create_task(server.serve([sock])) for server, sock in zip(servers, sockets, strict=True)]
     try:
-        for server in servers:
+        for server, task in zip(servers, tasks, strict=True):
             await server.ready.wait()
+            if not server.started:
+                await task  # tells why
         yield Emulator(settings, urls, apps)
     finally:
         for app, server in zip(apps, servers, strict=True):
             app.engine.close()
             server.should_exit = True
         with anyio.CancelScope(shield=True):
-            await asyncio.gather(*tasks)
+            await asyncio.wait(tasks)  # unlike gather, leaves them to their shut-down if cancelled again
 
 
 class _Server(uvicorn.Server):
@@ -125,8 +127,10 @@ class _Server(uvicorn.Server):
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        self.ready.set()
+        try:
+            await super().startup(sockets)
+        finally:
+            self.ready.set()
 
 
 def _bind(host: str, base_port: int, workers: int) -> list[socket.socket]:

@@ -98,7 +98,8 @@ def chain_s(trajectory: TraceTrajectory, engine: Preset | None, *, inference_onl
     seconds = 0.0
     if not inference_only:
         seconds += trajectory.env_prepare_s or 0.0
-        seconds += sum((turn.env_s or 0.0) + (turn.user_s or 0.0) for turn in trajectory.turns)
+        seconds += sum(turn.env_s or 0.0 for turn in trajectory.turns)
+        seconds += sum(turn.user_s or 0.0 for turn in trajectory.turns[:-1])  # a last one delays nothing
     if engine is not None:
         chunk = engine.config().chunked_prefill_tokens
         for turn in at_perfect_reuse(trajectory):

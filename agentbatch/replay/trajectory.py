@@ -63,7 +63,7 @@ class TrajectoryReplay:
             if turn.env_s is not None:
                 async with trajectory.environment(self.resource_of(turn)):
                     await clock.sleep(turn.env_s)
-            if turn.user_s is not None:
+            if turn.user_s is not None and turn is not recorded.turns[-1]:  # it delays the next turn, if any
                 await clock.sleep(turn.user_s)
         self.lengths.restarts += sum(context.restarts for context in contexts.values())
         return len(recorded.turns)

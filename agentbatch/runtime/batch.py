@@ -21,6 +21,7 @@ from agentbatch.runtime import current
 from agentbatch.runtime.admission import Admission
 from agentbatch.runtime.client import TrajectoryClient
 from agentbatch.runtime.clock import BatchClock
+from agentbatch.runtime.collector import relaxed_collector
 from agentbatch.runtime.gate import Gate
 from agentbatch.runtime.hub import Hub
 from agentbatch.runtime.options import check_options
@@ -94,6 +95,7 @@ class AgentBatch:
         self.turns_completed = 0
         self.jobs_completed = 0
         self.attempts_failed = 0
+        self.priority_s = 0.0
         self._workers = Workers(options.base_urls, alpha) if options.base_urls else None
         self._admission = Admission(options.run, options.cs, self.clock, self.hub)
         self._gates = {name: Gate(name, limit, self.clock) for name, limit in options.ce.items()}
@@ -122,6 +124,7 @@ class AgentBatch:
                 self._stack.push_async_callback(self._http_client.aclose)
                 self._root = AsyncOpenAI(**self._client_options())
                 await check_reachable(self._root, options.base_urls, self.hub)
+            self._stack.enter_context(relaxed_collector(options.cs))
             if self._record is not None:
                 recorder = Recorder(self._record, on_error=self._record_failed)
                 self._stack.callback(recorder.close)
@@ -151,7 +154,9 @@ class AgentBatch:
         current.batch.set(self._outer)
         now_s = self.clock.now()
         outcome: Outcome = "ok" if exc is None else outcome_of(exc)
-        self.hub.emit(RunEnded(at_s=now_s, wall_s=now_s / self.clock.speedup, outcome=outcome))
+        self.hub.emit(RunEnded(
+                at_s=now_s, wall_s=now_s / self.clock.speedup, outcome=outcome, priority_s=self.priority_s
+            ))
         with anyio.CancelScope(shield=True):  # closing sockets is bounded, leaving them open is not
             await self._stack.aclose()
 

@@ -6,6 +6,7 @@ Lives here: nesting rules and the job's event. Who is next is `policy/caas`; wak
 from __future__ import annotations
 
 from contextvars import ContextVar
+from time import perf_counter
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -91,8 +92,10 @@ class EnvironmentJob:
         progress = trajectory.progress
         self._turns = progress.turns
         asked_s = trajectory.clock.now()
+        began = perf_counter()
         key = trajectory.batch_order.key(progress, asked_s, trajectory.next_entry())
         self._ticket = ticket = self._gate.ask(key, asked_s)
+        trajectory.batch.priority_s += perf_counter() - began  # wall seconds: what ordering itself costs (spec §8)
         if ticket.granted_s is None:
             try:
                 await ticket.wait()

@@ -3,7 +3,8 @@
 Rules, after SGLang 0.5.23's unified radix cache (sglang.md):
 - A running request locks the resident prefix of its prompt and holds KV for the rest of it and for its
   whole output, reserved at admission, so that KV cannot run out while it decodes. (SGLang reserves an
-  estimate and retracts.)
+  estimate and retracts; and where no state lets it resume, it holds a second copy of resident tokens until its
+  prefill ends.)
 - After prefill the prompt is resident, after the end prompt and output are; a twin's duplicate tokens are
   freed then.
 - With a state pool, a prompt resumes at the deepest cached state on its resident path, before its last

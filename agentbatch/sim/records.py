@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from agentbatch.errors import UsageError
 from agentbatch.sim.cost import StepCost
@@ -117,7 +116,6 @@ class Finished:
 
 
 WorkerEvent = FirstToken | Finished
-RequestPhase = Literal["waiting", "prefill", "decode"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

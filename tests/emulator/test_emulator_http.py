@@ -299,13 +299,16 @@ async def test_a_client_that_leaves_in_the_middle_of_its_body_does_no_harm() -> 
 
 
 async def test_a_defect_of_the_model_fails_requests_instead_of_hanging_them(monkeypatch: Any) -> None:
-    async with running() as (emulator, client):
+    async with running() as (emulator, client), raw(emulator) as http:
         def broken(now_s: float) -> None:
             raise AssertionError("defect")
 
         monkeypatch.setattr(emulator._apps[0].engine.worker, "advance", broken)
-        with pytest.raises(openai.InternalServerError, match="engine model failed"):
-            await client.chat.completions.create(model="m", messages=user("x"))
+        for stream in (False, True):
+            with pytest.raises(openai.InternalServerError, match="engine model failed"):
+                await client.chat.completions.create(model="m", messages=user("x"), stream=stream)
+        async with http.get("/health") as answer:
+            assert answer.status == 503
 
 
 async def test_a_token_is_asked_of_everything_but_health() -> None:
