@@ -49,15 +49,15 @@ class Admission:
         inside = current.current_trajectory()
         if inside is not None and inside.batch is batch:
             raise SlotConflict(
-                f"a trajectory was started from inside trajectory {inside.key!r}, which holds an admission slot: with every "
-                "slot held so, nothing could go on; start it from outside, or do the work in the trajectory you are in"
+                f"a trajectory was started inside trajectory {inside.key!r}, which holds an admission slot: with every "
+                "slot held so, nothing could go on; start it outside, or do the work in the trajectory you are in"
             )
         keys = list(keys)
         seen: set[str] = set()
         for key in keys:
             if key in seen or key in self._live:
                 where = "stands twice among the tasks" if key in seen else "belongs to a trajectory that still runs"
-                raise UsageError(f"task key {key!r} {where}: keys tell trajectories apart, give each its own with key=…")
+                raise UsageError(f"task key {key!r} {where}: give each trajectory its own with key=…")
             seen.add(key)
         self._clock.begin()
         return [self._queue(batch, key) for key in keys]
@@ -140,7 +140,9 @@ class Admission:
             usage=trajectory.usage,
         )
 
-    async def run_all(self, solve: Solve[T, R], tasks: list[T], pairs: list[tuple[Trajectory, Ticket]]) -> list[Result[R]]:
+    async def run_all(
+        self, solve: Solve[T, R], tasks: list[T], pairs: list[tuple[Trajectory, Ticket]]
+    ) -> list[Result[R]]:
         """Run every task, each started when its slot is granted; results stand in input order."""
         results: list[Result[R] | None] = [None] * len(tasks)
 

@@ -1,6 +1,6 @@
 """`AgentBatch`: runs a batch of agent trajectories under two limits, and keeps account of them.
 
-Source: spec §2 (CS, CE, CAAS), §3 (labels). Decisions are in `policy/`; this file wires them to clients, clock and events.
+Source: spec §2 (CS, CE, CAAS), §3 (labels). Decisions are in `policy/`; this file wires them to clients and events.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from openai import AsyncOpenAI
 from agentbatch.errors import BatchClosed, UsageError
 from agentbatch.events import Event, Outcome, RunEnded
 from agentbatch.runtime import current
+from agentbatch.runtime.account import Account
 from agentbatch.runtime.admission import Admission
 from agentbatch.runtime.client import TrajectoryClient
 from agentbatch.runtime.clock import BatchClock
@@ -27,7 +28,7 @@ from agentbatch.runtime.hub import Hub
 from agentbatch.runtime.options import check_options
 from agentbatch.runtime.preflight import check_reachable
 from agentbatch.runtime.results import Result
-from agentbatch.runtime.statistics import BatchStatistics
+from agentbatch.runtime.statistics import BatchStatistics, snapshot
 from agentbatch.runtime.trajectory import Trajectory
 from agentbatch.runtime.transport import build_http_client, check_descriptors, runs_on_asyncio, share_platform
 from agentbatch.runtime.turn import outcome_of
@@ -91,11 +92,7 @@ class AgentBatch:
         self.clock = BatchClock(speedup)
         self.hub = Hub(self.clock)
         self.order = options.order
-        self.passed_through = 0
-        self.turns_completed = 0
-        self.jobs_completed = 0
-        self.attempts_failed = 0
-        self.priority_s = 0.0
+        self.account = Account()
         self._workers = Workers(options.base_urls, alpha) if options.base_urls else None
         self._admission = Admission(options.run, options.cs, self.clock, self.hub)
         self._gates = {name: Gate(name, limit, self.clock) for name, limit in options.ce.items()}
@@ -104,7 +101,6 @@ class AgentBatch:
         self._root: Any = None
         self._record = record
         self._entries = 0
-        self._inference_in_environment = 0
         self._state: Literal["new", "open", "closed"] = "new"
         self._outer: AgentBatch | None = None
         self._stack = AsyncExitStack()
@@ -130,14 +126,14 @@ class AgentBatch:
                 self._stack.callback(recorder.close)
                 self.hub.add(recorder.write)
         except BaseException:
-            await self._stack.aclose()
+            await self._close()
             raise
         self._state = "open"
         self._outer = current.batch.get()
         current.batch.set(self)
         self.hub.emit(options.started(speedup=self.clock.speedup, started_unix_s=time.time()))
         if options.base_urls and not runs_on_asyncio():
-            self.hub.notice("transport", "aiohttp does not run on trio: model calls use the SDK's own, slower transport")
+            self.hub.notice("transport", "aiohttp does not run on trio: model calls use the SDK's slower transport")
         return self
 
     async def __aexit__(
@@ -147,16 +143,18 @@ class AgentBatch:
         if active.held or active.waiting:
             self.hub.notice(
                 "closed-early",
-                f"the batch ended while {active.held} trajectories ran and {active.waiting} waited: their next model call fails; "
-                "let every batch.trajectory() block end before the batch does",
+                f"the batch ended while {active.held} trajectories ran and {active.waiting} waited: their next model "
+                "call fails; let every batch.trajectory() block end before the batch does",
             )
         self._state = "closed"
         current.batch.set(self._outer)
         now_s = self.clock.now()
         outcome: Outcome = "ok" if exc is None else outcome_of(exc)
-        self.hub.emit(RunEnded(
-                at_s=now_s, wall_s=now_s / self.clock.speedup, outcome=outcome, priority_s=self.priority_s
-            ))
+        wall_s = now_s / self.clock.speedup
+        self.hub.emit(RunEnded(at_s=now_s, wall_s=wall_s, outcome=outcome, priority_s=self.account.priority_s))
+        await self._close()
+
+    async def _close(self) -> None:
         with anyio.CancelScope(shield=True):  # closing sockets is bounded, leaving them open is not
             await self._stack.aclose()
 
@@ -181,7 +179,7 @@ class AgentBatch:
             UsageError: two tasks have the same key; nothing has run then.
             BatchClosed: outside the batch's `async with`.
         """
-        self._check_open()
+        self.check_open()
         items = list(tasks)
         keys = [str(index if key is None else key(item)) for index, item in enumerate(items)]
         return await self._admission.run_all(solve, items, self._admission.submit(self, keys))
@@ -195,12 +193,13 @@ class AgentBatch:
             SlotConflict: called inside another trajectory of this batch.
             TrajectoryCancelled: `Trajectory.cancel` ended the block.
         """
-        self._check_open()
+        self.check_open()
         [(trajectory, ticket)] = self._admission.submit(self, [str(key)])
         async with self._admission.admitted(trajectory, ticket):
             yield trajectory
 
-    def _check_open(self) -> None:
+    def check_open(self) -> None:
+        """Raise BatchClosed outside the batch's `async with`."""
         if self._state == "new":
             raise BatchClosed("the batch is not running: use it inside `async with AgentBatch(…) as batch:`")
         if self._state == "closed":
@@ -222,7 +221,7 @@ class AgentBatch:
     @property
     def thread_limiter(self) -> anyio.CapacityLimiter:
         """As many tool threads as environment slots: anyio's own 40 would be a second, hidden limit."""
-        self._check_open()
+        self.check_open()
         assert self._thread_limiter is not None  # noqa: S101 - set on entry
         return self._thread_limiter
 
@@ -236,18 +235,18 @@ class AgentBatch:
             return self._gates[resource]
         except KeyError:
             names = ", ".join(map(repr, self._gates))
-            raise UsageError(f"no environment resource {resource!r}: this batch has {names}; add it to ce={{…}}") from None
+            raise UsageError(f"no environment resource {resource!r}: it has {names}; add it to ce={{…}}") from None
 
     def build_client(self, trajectory: Trajectory) -> TrajectoryClient:
         """Build the labelled client of one trajectory around the shared connection pool."""
-        self._check_open()
+        self.check_open()
         client = TrajectoryClient(trajectory=trajectory, **self._client_options())
         share_platform(self._root, client)
         return client
 
     def plain_client(self) -> AsyncOpenAI:
         """Return an unlabelled client around the same pool, for calls that belong to no trajectory; do not close it."""
-        self._check_open()
+        self.check_open()
         _ = self.workers  # raises where the batch has no server
         return cast(AsyncOpenAI, self._root)
 
@@ -265,16 +264,6 @@ class AgentBatch:
         self._entries += 1
         return self._entries
 
-    def inference_in_environment(self, trajectory: Trajectory) -> None:
-        """Count a model call made while its task holds an environment slot."""
-        self._inference_in_environment += 1
-        self.hub.notice(
-            "inference-in-environment",
-            "a model call was made inside an environment() block: the slot idles meanwhile; all such calls are counted",
-            label=trajectory.label,
-            once=True,
-        )
-
     def _record_failed(self, error: Exception) -> None:
         self.hub.notice("record-failed", str(error), once=True)
 
@@ -285,21 +274,13 @@ class AgentBatch:
 
     def statistics(self) -> BatchStatistics:
         """Return what the batch does right now."""
-        in_flight = {} if self._workers is None else dict(self._workers.in_flight)
-        return BatchStatistics(
+        return snapshot(
             run=self.options.run,
             now_s=self.clock.now(),
-            admission=self._admission.gate.statistics(),
-            environment={name: gate.statistics() for name, gate in self._gates.items()},
-            turns_in_flight=sum(in_flight.values()),
-            turns_in_flight_per_worker=in_flight,
-            turns_completed=self.turns_completed,
-            jobs_completed=self.jobs_completed,
-            trajectories_completed=self._admission.completed,
-            trajectories_failed=self._admission.failed,
-            attempts_failed=self.attempts_failed,
-            inference_in_environment=self._inference_in_environment,
-            passed_through=self.passed_through,
+            admission=self._admission,
+            gates=self._gates,
+            in_flight={} if self._workers is None else self._workers.in_flight,
+            account=self.account,
             notices=self.hub.notice_count,
         )
 

@@ -38,17 +38,17 @@ class TrajectoryClient(AsyncOpenAI):
         # a copy that the caller pointed at another base_url is labelled and counted, but not placed
         self._placed = len(urls) > 1 and str(self.base_url).rstrip("/") == urls[0]
 
-    def copy(self, *, _extra_kwargs: Mapping[str, Any] = {}, **options: Any) -> TrajectoryClient:  # type: ignore[override]
+    def copy(self, *, _extra_kwargs: Mapping[str, Any] = {}, **options: Any) -> TrajectoryClient:
         """Copy with other options, as in the SDK; the copy keeps the label."""
         extra = {"trajectory": self._trajectory, **_extra_kwargs}
         return super().copy(_extra_kwargs=extra, **options)
 
-    with_options = copy  # type: ignore[assignment]
+    with_options = copy
 
     async def close(self) -> None:
         """Do nothing: the batch closes the shared connection pool when it ends."""
 
-    async def request(self, cast_to: Any, options: Any, *, stream: bool = False, stream_cls: Any = None) -> Any:  # type: ignore[override]
+    async def request(self, cast_to: Any, options: Any, *, stream: bool = False, stream_cls: Any = None) -> Any:
         """Send one request under the trajectory's label; model calls are turns, with retries.
 
         Raises:

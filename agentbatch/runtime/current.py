@@ -49,4 +49,4 @@ async def act(tool: Callable[..., Any], *args: Any, resource: str = "default") -
 def _count_pass_through() -> None:
     around = batch.get()
     if around is not None:
-        around.passed_through += 1
+        around.account.passed_through += 1

@@ -31,7 +31,7 @@ class EnvironmentJob:
     """An `async with` block that runs while its job holds an environment slot.
 
     Inside a block of the same resource it joins the slot already held instead of asking for a second one, since that
-    could wait for itself (k8s_sandbox#126, ha-mcp#2369); the slot then goes back when the last of them ends. A task that
+    could wait for itself (k8s_sandbox#126, ha-mcp#2369); the slot goes back when the last of them ends. A task that
     outlives the block queues anew. Use each object once.
 
     Raises:
@@ -74,8 +74,8 @@ class EnvironmentJob:
         if host is not None and host._trajectory.batch is trajectory.batch:
             if host._gate is not self._gate:
                 raise SlotConflict(
-                    f"a task holding a slot of {host.resource!r} asked for one of {self.resource!r}: two trajectories doing "
-                    "so in opposite order would wait for each other for ever; leave the first block before entering the second"
+                    f"a task holding a slot of {host.resource!r} asked for one of {self.resource!r}: two trajectories "
+                    "doing so in opposite order would wait for ever; leave the first block before entering the second"
                 )
             host._users += 1
             host._operations += 1
@@ -95,7 +95,7 @@ class EnvironmentJob:
         began = perf_counter()
         key = trajectory.batch_order.key(progress, asked_s, trajectory.next_entry())
         self._ticket = ticket = self._gate.ask(key, asked_s)
-        trajectory.batch.priority_s += perf_counter() - began  # wall seconds: what ordering itself costs (spec §8)
+        trajectory.batch.account.priority_s += perf_counter() - began  # wall seconds (spec §8)
         if ticket.granted_s is None:
             try:
                 await ticket.wait()

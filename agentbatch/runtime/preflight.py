@@ -24,10 +24,10 @@ async def check_reachable(client: openai.AsyncOpenAI, base_urls: Sequence[str], 
 
     async def check(url: str) -> None:
         try:
-            options = {"timeout": ANSWER_WITHIN_S, "max_retries": 0}
-            await client.get(f"{url.rstrip('/')}/models", cast_to=object, options=options)  # type: ignore[arg-type]
+            models = f"{url.rstrip('/')}/models"
+            await client.get(models, cast_to=object, options={"timeout": ANSWER_WITHIN_S, "max_retries": 0})
         except openai.APITimeoutError:
-            hub.notice("slow-server", f"{url} did not answer within {ANSWER_WITHIN_S:.0f} s; the batch goes on and may wait")
+            hub.notice("slow-server", f"{url} did not answer within {ANSWER_WITHIN_S:.0f} s; the batch goes on")
         except openai.APIConnectionError as error:
             cause = describe(error.__cause__ or error)
             reason = StartUpError(
@@ -37,7 +37,7 @@ async def check_reachable(client: openai.AsyncOpenAI, base_urls: Sequence[str], 
             errors.append(reason)
         except openai.APIStatusError as error:
             if error.status_code in (401, 403):
-                hub.notice("unauthorised", f"{url} answered {error.status_code} to the API key; model calls may fail alike")
+                hub.notice("unauthorised", f"{url} answered {error.status_code}: model calls may fail alike")
         except openai.OpenAIError as error:
             hub.notice("odd-server", f"{url} answered its list of models strangely: {describe(error)}")
 

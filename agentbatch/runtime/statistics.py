@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from agentbatch.policy.slots import SlotStatistics
+from agentbatch.runtime.account import Account
+from agentbatch.runtime.admission import Admission
+from agentbatch.runtime.gate import Gate
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -27,3 +30,32 @@ class BatchStatistics:
     passed_through: int
     """Calls of the module-level `environment()` and `act()` made outside any trajectory, hence ungated."""
     notices: int
+
+
+def snapshot(
+    *,
+    run: str,
+    now_s: float,
+    admission: Admission,
+    gates: Mapping[str, Gate],
+    in_flight: Mapping[str, int],
+    account: Account,
+    notices: int,
+) -> BatchStatistics:
+    """Read a batch's state."""
+    return BatchStatistics(
+        run=run,
+        now_s=now_s,
+        admission=admission.gate.statistics(),
+        environment={name: gate.statistics() for name, gate in gates.items()},
+        turns_in_flight=sum(in_flight.values()),
+        turns_in_flight_per_worker=dict(in_flight),
+        turns_completed=account.turns_completed,
+        jobs_completed=account.jobs_completed,
+        trajectories_completed=admission.completed,
+        trajectories_failed=admission.failed,
+        attempts_failed=account.attempts_failed,
+        inference_in_environment=account.inference_in_environment,
+        passed_through=account.passed_through,
+        notices=notices,
+    )

@@ -48,7 +48,7 @@ class TurnStream(AsyncStream[T]):
                     continue
             return chunk
 
-    def __aiter__(self) -> AsyncIterator[T]:  # type: ignore[override]  # same protocol, no second generator
+    def __aiter__(self) -> AsyncIterator[T]:  # same protocol as the SDK's, no second generator
         return self
 
     async def close(self) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from agentbatch.errors import TrajectoryCancelled, TrajectoryClosed, UsageError
+from agentbatch.errors import TrajectoryCancelled, TrajectoryClosed
 from agentbatch.events import AttemptFailed
 from agentbatch.policy.caas import Progress
 from agentbatch.runtime import current
@@ -136,7 +136,8 @@ class Trajectory:
         return self.batch.redact(text)
 
     def check_open(self) -> None:
-        """Raise TrajectoryClosed unless the trajectory is admitted and running."""
+        """Raise TrajectoryClosed, or BatchClosed, unless the trajectory is admitted and running."""
+        self.batch.check_open()
         if not self._open:
             raise TrajectoryClosed(
                 f"trajectory {self.key!r} is not running: use its client and environment() only inside the task's "
@@ -177,7 +178,13 @@ class Trajectory:
         self._turns_launched += 1
         turn = Turn(self, endpoint, streamed, self._turns_launched)
         if turn.in_environment:
-            self.batch.inference_in_environment(self)
+            self.batch.account.inference_in_environment += 1
+            self.batch.hub.notice(
+                "inference-in-environment",
+                "a model call was made inside an environment() block, whose slot idles meanwhile; all such are counted",
+                label=self.label,
+                once=True,
+            )
         return turn
 
     def turn_ended(self, turn: Turn, ended_s: float, error: BaseException | None, worker: str) -> None:
@@ -193,7 +200,7 @@ class Trajectory:
             used["prompt_tokens"] += turn.prompt_tokens or 0
             used["cached_tokens"] += turn.cached_tokens or 0
             used["output_tokens"] += turn.output_tokens or 0
-            self.batch.turns_completed += 1
+            self.batch.account.turns_completed += 1
         if self.batch.hub.listening:
             text = None if error is None else self.redact(describe(error))
             outcome = "ok" if error is None else outcome_of(error)
@@ -202,7 +209,7 @@ class Trajectory:
     def attempt_failed(self, event: AttemptFailed) -> None:
         """Count a failed attempt of a turn."""
         self._used["attempts_failed"] += 1
-        self.batch.attempts_failed += 1
+        self.batch.account.attempts_failed += 1
         self.batch.hub.emit(event)
 
     def job_granted(self) -> None:
@@ -218,7 +225,7 @@ class Trajectory:
             self._spent["environment_s"] += ended_s - ticket.granted_s
             self._jobs_open -= 1
             self._used["environment_jobs"] += 1
-            self.batch.jobs_completed += 1
+            self.batch.account.jobs_completed += 1
         if self.batch.hub.listening:
             text = None if error is None else self.redact(describe(error))
             outcome = "ok" if error is None else outcome_of(error)

@@ -72,8 +72,8 @@ def build_http_client(cs: int, timeout_s: float) -> Any:
 def share_platform(source: Any, target: Any) -> None:
     """Hand on what `source` has learnt of this machine for its headers.
 
-    Every new client of the SDK asks for it in a worker thread before its first request: a hop per trajectory, and a queue
-    behind anyio's 40 threads when thousands start at once. Without the attribute the SDK simply asks again.
+    Every new client of the SDK asks for it in a worker thread before its first request: a hop per trajectory, and a
+    queue behind anyio's 40 threads when thousands start at once. Without the attribute the SDK simply asks again.
     """
     platform = getattr(source, "_platform", None)
     if platform is not None:

@@ -25,6 +25,10 @@ def outcome_of(error: BaseException) -> Outcome:
     return "failed" if isinstance(error, Exception) else "cancelled"
 
 
+def _field(record: Any, name: str) -> Any:
+    return record.get(name) if isinstance(record, dict) else getattr(record, name, None)
+
+
 class Turn:
     """Counts one model call for its trajectory; `finish` is idempotent, so that no path can end it twice."""
 
@@ -76,17 +80,15 @@ class Turn:
         """Take the token counts from a usage record of chat, completions or responses, model or mapping."""
         if usage is None:
             return
-        get = usage.get if isinstance(usage, dict) else lambda name: getattr(usage, name, None)
-        prompt, output = get("prompt_tokens"), get("completion_tokens")
-        details = get("prompt_tokens_details")
+        prompt, output = _field(usage, "prompt_tokens"), _field(usage, "completion_tokens")
+        details = _field(usage, "prompt_tokens_details")
         if prompt is None:
-            prompt, output, details = get("input_tokens"), get("output_tokens"), get("input_tokens_details")
+            prompt, output = _field(usage, "input_tokens"), _field(usage, "output_tokens")
+            details = _field(usage, "input_tokens_details")
         if prompt is not None:
             self.prompt_tokens, self.output_tokens = prompt, output
         if details is not None:
-            self.cached_tokens = (
-                details.get("cached_tokens") if isinstance(details, dict) else getattr(details, "cached_tokens", None)
-            )
+            self.cached_tokens = _field(details, "cached_tokens")
 
     def attempt_failed(self, error: BaseException, retry_in_s: float | None) -> None:
         """Report one failed attempt; the turn goes on after `retry_in_s`, or ends when that is None."""
