@@ -1,6 +1,6 @@
 """A turn through `traj.client` against the same call on a bare AsyncOpenAI, and against stock openai.
 
-64 in flight against a bare echo server; five interleaved rounds, medians of the rounds' ratios.
+64 in flight against a bare echo server; five rounds of short interleaved blocks, medians of the rounds' ratios.
 """
 
 import statistics
@@ -14,6 +14,7 @@ from agentbatch.runtime.transport import build_http_client
 from benchmarks.echo import echo_server
 
 IN_FLIGHT = 64
+BLOCK = 256
 MESSAGES = [{"role": "user", "content": "a short question about the weather " * 6}]
 
 
@@ -58,10 +59,13 @@ async def _measure(url: str, calls: int, rounds: int) -> dict:
         }
         for create in ways.values():
             await _storm(create, 4 * IN_FLIGHT)
-        for at in range(rounds):
-            order = list(ways) if at % 2 else list(ways)[::-1]
-            for name in order:
-                seconds[name].append(await _storm(ways[name], calls))
+        for _ in range(rounds):
+            spent = dict.fromkeys(ways, 0.0)
+            for block in range(calls // BLOCK):  # short blocks in turn: a shared machine's moods hit all ways alike
+                for name in list(ways) if block % 2 else list(ways)[::-1]:
+                    spent[name] += await _storm(ways[name], BLOCK)
+            for name, sum_s in spent.items():
+                seconds[name].append(sum_s)
         done.set()
     await bare.close()
     await stock.close()
@@ -80,4 +84,4 @@ async def _measure(url: str, calls: int, rounds: int) -> dict:
 def run(quick: bool = False) -> dict:
     """Return the ratios; `quick` makes a tenth of the calls."""
     with echo_server(0.0) as url:
-        return anyio.run(_measure, url, 400 if quick else 4000, 5)
+        return anyio.run(_measure, url, 2 * BLOCK if quick else 10 * BLOCK, 5)

@@ -8,12 +8,24 @@ from typing import Any
 
 import openai
 from openai import AsyncStream
-from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 from agentbatch.replay.conversation import Conversation
 from agentbatch.replay.text import Calibration
 from agentbatch.runtime.trajectory import Trajectory
 from agentbatch.trace.workload import TraceTrajectory, TraceTurn
+
+
+class ReplyChunk:
+    __slots__ = ("text", "usage")
+
+    def __init__(self, text, usage):
+        self.text = text
+        self.usage = usage
+
+    @classmethod
+    def build(cls, *, response, data):
+        text = "".join([c.get("delta", {}).get("content") or "" for c in data.get("choices", ())])
+        return cls(text, data.get("usage"))
 
 
 @dataclass(kw_only=True)
@@ -99,9 +111,9 @@ class TrajectoryReplay:
                 stream = await trajectory.client.post(
                     "/chat/completions",
                     body=body,
-                    cast_to=ChatCompletion,
+                    cast_to=ReplyChunk,
                     stream=True,
-                    stream_cls=AsyncStream[ChatCompletionChunk],
+                    stream_cls=AsyncStream[ReplyChunk],
                 )
             except openai.BadRequestError as error:
                 if self.lengths.exact_refused or "ignore_eos" not in str(error):
@@ -112,8 +124,7 @@ class TrajectoryReplay:
             usage = None
             async for chunk in stream:
                 usage = chunk.usage or usage
-                for choice in chunk.choices:
-                    pieces.append(choice.delta.content or "")
+                pieces.append(chunk.text)
             if usage is None:
                 return "".join(pieces), None, None
-            return "".join(pieces), usage.prompt_tokens, usage.completion_tokens
+            return "".join(pieces), usage["prompt_tokens"], usage["completion_tokens"]

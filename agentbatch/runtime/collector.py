@@ -1,8 +1,8 @@
 """Keeps Python's cyclic garbage collector from walking every request in flight, over and over.
 
 A model call keeps some hundreds of container objects alive until its reply; by default the youngest generation is
-collected after 700 new ones. With thousands in flight almost all survive and are walked again: 18 % of the time at 2,000
-in flight (benchmarks/overload). The threshold therefore grows with CS while a batch runs; nothing else changes.
+collected after 700 new ones. With thousands in flight almost all survive and are walked again: 18 % of the time at
+2,000 in flight (benchmarks/overload). The threshold therefore grows with CS while a batch runs; nothing else changes.
 """
 
 from __future__ import annotations

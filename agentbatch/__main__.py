@@ -1,0 +1,5 @@
+"""`python -m agentbatch`: the command line."""
+
+from agentbatch.cli import main
+
+main()

@@ -1,0 +1,27 @@
+"""Run the benchmarks and print one JSON object each: `python -m benchmarks [NAME …] [--quick]`."""
+
+import argparse
+import importlib
+import json
+import time
+
+NAMES = ("grants", "imports", "turn", "hold", "active", "overload", "decoupled")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"which to run: {', '.join(NAMES)} (all by default)")
+    parser.add_argument("--quick", action="store_true", help="small sizes, to see that they run; the figures mean little")
+    asked = parser.parse_args()
+    unknown = set(asked.names) - set(NAMES)
+    if unknown:
+        parser.error(f"unknown benchmark {', '.join(sorted(unknown))}; known: {', '.join(NAMES)}")
+    for name in asked.names or NAMES:
+        began = time.perf_counter()
+        module = importlib.import_module(f"benchmarks.{name}")
+        figures = module.run(quick=asked.quick)
+        print(json.dumps({"benchmark": name, **figures, "wall_s": round(time.perf_counter() - began, 1)}), flush=True)
+
+
+if __name__ == "__main__":
+    main()
