@@ -103,7 +103,7 @@ class Admission:
                 at_s=self._clock.now(),
                 key=trajectory.key,
                 label=trajectory.label,
-                admitted_s=ticket.granted_s,
+                admitted_s=trajectory.admitted_s,
                 outcome="ok" if error is None else "cancelled" if cancelled else outcome_of(error),
                 turns=trajectory.progress.turns,
                 error=None if error is None else trajectory.redact(describe(error)),

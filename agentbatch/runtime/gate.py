@@ -10,6 +10,7 @@ from __future__ import annotations
 from types import TracebackType
 
 import anyio
+import anyio.lowlevel
 
 from agentbatch.policy.slots import SlotStatistics, SlotTable
 from agentbatch.runtime.clock import BatchClock
@@ -37,6 +38,8 @@ class Ticket:
         if self.granted_s is None:
             self._event = anyio.Event()
             await self._event.wait()
+            # asyncio delivers a cancellation of this very tick only at the next await: work must not begin on it
+            await anyio.lowlevel.checkpoint_if_cancelled()
 
     def __repr__(self) -> str:
         state = "left" if not self.open else "waiting" if self.granted_s is None else "held"

@@ -26,15 +26,13 @@ async def check_reachable(client: openai.AsyncOpenAI, base_urls: Sequence[str], 
         try:
             models = f"{url.rstrip('/')}/models"
             await client.get(models, cast_to=object, options={"timeout": ANSWER_WITHIN_S, "max_retries": 0})
-        except openai.APITimeoutError:
-            hub.notice("slow-server", f"{url} did not answer within {ANSWER_WITHIN_S:.0f} s; the batch goes on")
         except openai.APIConnectionError as error:
-            cause = describe(error.__cause__ or error)
-            reason = StartUpError(
-                f"cannot reach {url}: {cause}; is the server running, and is the URL right (it usually ends in /v1)?"
-            )
-            reason.__cause__ = error
-            errors.append(reason)
+            # by name: the SDK's aiohttp transport reports a refused connection as a connect time-out, and httpx's
+            # classes are not ours to import
+            if type(error.__cause__).__name__ != "ReadTimeout":
+                errors.append(_unreachable(url, error))
+                return
+            hub.notice("slow-server", f"{url} did not answer within {ANSWER_WITHIN_S:.0f} s; the batch goes on")
         except openai.APIStatusError as error:
             if error.status_code in (401, 403):
                 hub.notice("unauthorised", f"{url} answered {error.status_code}: model calls may fail alike")
@@ -46,3 +44,12 @@ async def check_reachable(client: openai.AsyncOpenAI, base_urls: Sequence[str], 
             group.start_soon(check, url)
     if errors:
         raise errors[0]
+
+
+def _unreachable(url: str, error: openai.APIConnectionError) -> StartUpError:
+    cause = describe(error.__cause__ or error)
+    reason = StartUpError(
+        f"cannot reach {url}: {cause}; is the server running, and is the URL right (it usually ends in /v1)?"
+    )
+    reason.__cause__ = error
+    return reason

@@ -93,6 +93,11 @@ class Trajectory:
         return self._open
 
     @property
+    def admitted_s(self) -> float | None:
+        """When the trajectory got its admission slot, seconds; None when it never ran."""
+        return self._admitted_s
+
+    @property
     def usage(self) -> Usage:
         """Tokens, turns and jobs so far."""
         return Usage(**self._used)
