@@ -1,0 +1,15 @@
+"""What `agentbatch` exports, pinned."""
+
+import agentbatch
+
+
+def test_public_names() -> None:
+    assert sorted(agentbatch.__all__) == [
+        "AgentBatch", "AgentBatchError", "BatchClosed", "BatchStatistics", "Completed", "Failed", "Result",
+        "SlotConflict", "StartUpError", "Timing", "TraceError", "Trajectory", "TrajectoryCancelled",
+        "TrajectoryClient", "TrajectoryClosed", "Usage", "UsageError", "__version__", "act", "current_trajectory",
+        "environment",
+    ]  # fmt: skip
+    assert set(agentbatch.__all__) <= set(dir(agentbatch))
+    for name in agentbatch.__all__:
+        assert getattr(agentbatch, name) is not None
