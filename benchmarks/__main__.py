@@ -11,7 +11,7 @@ NAMES = ("grants", "imports", "turn", "hold", "active", "overload", "decoupled")
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"which to run: {', '.join(NAMES)} (all by default)")
-    parser.add_argument("--quick", action="store_true", help="small sizes, to see that they run; the figures mean little")
+    parser.add_argument("--quick", action="store_true", help="small sizes, only to see that they run")
     asked = parser.parse_args()
     unknown = set(asked.names) - set(NAMES)
     if unknown:

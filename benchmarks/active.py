@@ -16,17 +16,18 @@ import psutil
 async def _agentbatch(count: int, url: str) -> int:
     from agentbatch import AgentBatch
 
-    done = asyncio.Event()
+    done, all_active = asyncio.Event(), asyncio.Event()
 
-    async def solve(trajectory, _) -> None:
+    async def solve(trajectory, n: int) -> None:
         assert trajectory.client.chat.completions is not None
+        if n == count - 1:
+            all_active.set()
         await done.wait()
 
     async with AgentBatch(cs=count, ce=3, base_url=url) as batch:
         before = _rss()
         running = asyncio.create_task(batch.map(solve, range(count)))
-        while batch.statistics().admission.held < count or running.done():
-            await asyncio.sleep(0.05)
+        await asyncio.wait_for(all_active.wait(), 120)
         await asyncio.sleep(1)
         used = _rss() - before
         done.set()

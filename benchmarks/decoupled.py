@@ -20,7 +20,7 @@ def _replay(trace: str, *options: str) -> dict:
 
 def run(quick: bool = False) -> dict:
     """Return makespans and the reduction."""
-    lines = [line for line in SAMPLE.read_text().splitlines() if '"domain":"claude-code"' in line.replace('": "', '":"')]
+    lines = [line for line in SAMPLE.read_text().splitlines() if json.loads(line).get("domain") == "claude-code"]
     with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as trace:
         trace.write("\n".join(lines[: 20 if quick else None]) + "\n")
         trace.flush()
@@ -35,7 +35,9 @@ def run(quick: bool = False) -> dict:
         "environment_share": {name: round(row["environment_share"], 3) for name, row in rows.items()},
         "lower_bound_s": round(unified["lower_bound_s"]),
         "reduction": {
-            name: round(1 - row["makespan_s"] / unified["makespan_s"], 3) for name, row in rows.items() if row is not unified
+            name: round(1 - row["makespan_s"] / unified["makespan_s"], 3)
+            for name, row in rows.items()
+            if row is not unified
         },
         "goal": "reduction >= 0.33, all completed",
     }

@@ -45,9 +45,11 @@ class Echo(asyncio.Protocol):
         self.buffer = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Keep the transport to answer on."""
         self.transport = transport
 
     def data_received(self, data: bytes) -> None:
+        """Answer once a whole request is in."""
         self.buffer += data
         head, blank, rest = self.buffer.partition(b"\r\n\r\n")
         if not blank:
@@ -72,6 +74,7 @@ class Echo(asyncio.Protocol):
             self.answer()
 
     def answer(self) -> None:
+        """Send the reply."""
         self.gauge.now -= 1
         self.transport.write(ANSWER)
 
@@ -87,9 +90,8 @@ async def serve(delay_s: float) -> None:
 @contextmanager
 def echo_server(delay_s: float) -> Iterator[str]:
     """Run the server in a child process; yields its base URL."""
-    child = subprocess.Popen(
-        [sys.executable, "-m", "benchmarks.echo", str(delay_s)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
+    command = [sys.executable, "-m", "benchmarks.echo", str(delay_s)]
+    child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
         yield f"http://127.0.0.1:{child.stdout.readline().strip()}/v1"
     finally:

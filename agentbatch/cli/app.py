@@ -12,11 +12,10 @@ from agentbatch.cli.summary import summary
 
 app = typer.Typer(
     name="agentbatch",
-    help="Finish batches of LLM agent tasks sooner: one limit for inference, another for tools, deepest chain first.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    rich_markup_mode="rich",
+    rich_markup_mode="markdown",
 )
 app.command()(demo)
 app.command()(replay)
@@ -36,4 +35,7 @@ def common(
         False, "--version", callback=_version, is_eager=True, help="Print the version and exit."
     ),
 ) -> None:
-    """Finish batches of LLM agent tasks sooner: one limit for inference, another for tools, deepest chain first."""
+    """Finish batches of LLM agent tasks sooner: one limit for inference, another for tools, deepest chain first.
+
+    Start with **agentbatch demo**: it needs no GPU, no key and no network.
+    """

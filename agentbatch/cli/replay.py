@@ -2,147 +2,167 @@
 
 from __future__ import annotations
 
-import json
-from contextlib import ExitStack
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-import anyio
 import typer
 
 from agentbatch.cli.limits import parse_limits
-from agentbatch.emulator import spawn
 from agentbatch.errors import UsageError
-from agentbatch.replay.bound import expected_makespan_s
 from agentbatch.replay.options import ReplayOptions
-from agentbatch.replay.orders import replay_orders
-from agentbatch.replay.pace import choose_speedup
-from agentbatch.replay.runner import ReplayResult
-from agentbatch.report.aggregate import aggregate
-from agentbatch.report.console import stderr, stdout
-from agentbatch.report.progress import ReplayProgress
-from agentbatch.report.table import summary_table
-from agentbatch.sim import DEFAULT_PRESET
-from agentbatch.sim.presets import preset as preset_named
-from agentbatch.trace.workload import TraceTrajectory, cap, limit, read_workload
+from agentbatch.sim import DEFAULT_PRESET, POLICIES, PRESETS
 
-WALL_S = 30.0
-"""How long a replay against emulated workers should take when no speed-up is given."""
+AGAINST, LIMITS, WORKLOAD, EMULATED, OUTPUT = (
+    "What to replay against", "Limits and order", "Workload", "Emulated workers (with --emulate)", "Output",
+)  # fmt: skip
 
 
 def replay(
-    trace: Annotated[Path, typer.Argument(help="Recorded trajectories, one JSON object a line (see docs/traces.md).")],
+    *,
+    trace: Annotated[
+        Path,
+        typer.Argument(help="Recorded trajectories, one JSON object a line; waits as recorded.", show_default=False),
+    ],
     url: Annotated[
-        list[str] | None, typer.Option(help="OpenAI base URL of the server; give it once per worker.")
+        list[str] | None,
+        typer.Option(help="OpenAI base URL of the server; give it once per worker.", rich_help_panel=AGAINST),
     ] = None,
-    emulate: Annotated[int | None, typer.Option(help="Start this many emulated workers instead.")] = None,
+    emulate: Annotated[
+        int | None,
+        typer.Option(help="Start this many emulated workers for the replay instead.", rich_help_panel=AGAINST),
+    ] = None,
     speedup: Annotated[
         float | None,
-        typer.Option(help="Trace seconds per wall second; by default what this machine keeps up with, 1 with --url."),
+        typer.Option(
+            help="Trace seconds per wall second; by default, with --emulate what this machine keeps up with, with "
+            "--url that of the emulator that listens there, else 1.",
+            rich_help_panel=AGAINST,
+        ),
     ] = None,
-    cs: Annotated[int, typer.Option(help="Admission limit: trajectories active at once.")] = 50,
+    model: Annotated[
+        str | None, typer.Option(help="Model name to send; by default the server's first.", rich_help_panel=AGAINST)
+    ] = None,
+    flush: Annotated[
+        bool,
+        typer.Option("--flush/--no-flush", help="Empty the server's cache before each run.", rich_help_panel=AGAINST),
+    ] = True,
+    cs: Annotated[int, typer.Option(help="Trajectories active at once.", rich_help_panel=LIMITS)] = 50,
     ce: Annotated[
-        str, typer.Option(help="Environment limit: N, or name=N,… by env_name; `default` takes the rest.")
+        str,
+        typer.Option(
+            help="Environment stages at once: N, or name=N,name=N by env_name; `default` takes the rest, "
+            "`environment-start` the stage before the first turn.",
+            rich_help_panel=LIMITS,
+        ),
     ] = "3",
-    env_policy: Annotated[Literal["caas", "fcfs"], typer.Option(help="Order of waiting environment jobs.")] = "caas",
     unified: Annotated[
-        bool, typer.Option("--unified", help="The baseline: one gate, CS = min(cs, smallest ce).")
+        bool,
+        typer.Option(
+            "--unified", help="The baseline, one gate for both: CS = min(cs, smallest ce).", rich_help_panel=LIMITS
+        ),
     ] = False,
-    band_s: Annotated[float, typer.Option(help="CAAS band B, seconds (Eq. 13).")] = 30.0,
-    bucket_s: Annotated[float, typer.Option(help="CAAS cost bucket dI, seconds (Eq. 15).")] = 1.0,
-    limit_to: Annotated[int | None, typer.Option("--limit", help="Only the first N trajectories of the file.")] = None,
+    env_policy: Annotated[
+        Literal["caas", "fcfs"], typer.Option(help="Order of waiting environment stages.", rich_help_panel=LIMITS)
+    ] = "caas",
+    band_s: Annotated[float, typer.Option(help="CAAS band B, seconds (Eq. 13).", rich_help_panel=LIMITS)] = 30.0,
+    bucket_s: Annotated[
+        float, typer.Option(help="CAAS cost bucket dI, seconds (Eq. 15).", rich_help_panel=LIMITS)
+    ] = 1.0,
+    limit: Annotated[
+        int | None, typer.Option(help="Only the first N trajectories of the file.", rich_help_panel=WORKLOAD)
+    ] = None,
     env_cap_s: Annotated[
-        float, typer.Option(help="Longest environment stage; longer ones held a person's approval.")
+        float,
+        typer.Option(
+            help="Longest environment stage; longer ones mostly waited for a person's approval.",
+            rich_help_panel=WORKLOAD,
+        ),
     ] = 120.0,
     user_cap_s: Annotated[
-        float | None, typer.Option(help="Longest wait for a person (user_s); by default as recorded.")
+        float | None,
+        typer.Option(help="Longest wait for a person (user_s); by default as recorded.", rich_help_panel=WORKLOAD),
     ] = None,
     inference_only: Annotated[
-        bool, typer.Option("--inference-only", help="Skip environment stages and waits.")
+        bool,
+        typer.Option("--inference-only", help="Skip environment stages and people's waits.", rich_help_panel=WORKLOAD),
     ] = False,
-    model: Annotated[str | None, typer.Option(help="Model name to send; by default the server's first.")] = None,
-    schedule_policy: Annotated[str, typer.Option(help="Queue order inside the emulated workers.")] = "fcfs",
-    kv_tokens: Annotated[int | None, typer.Option(help="KV cache of each emulated worker, tokens.")] = None,
-    state_slots: Annotated[int | None, typer.Option(help="Recurrent-state slots of each emulated worker.")] = None,
-    preset: Annotated[
-        str | None, typer.Option(help="Engine model; with --url it adds inference to the lower bound.")
+    seed: Annotated[int, typer.Option(help="Of all text and of the submission orders.", rich_help_panel=WORKLOAD)] = 0,
+    orders: Annotated[
+        int,
+        typer.Option(
+            help="Replay in K submission orders, the file's own first: mean and range of every figure.",
+            rich_help_panel=WORKLOAD,
+        ),
+    ] = 1,
+    schedule_policy: Annotated[
+        str | None,
+        typer.Option(
+            help=f"Order of each worker's waiting queue: {', '.join(POLICIES)}; fcfs by default.",
+            rich_help_panel=EMULATED,
+        ),
     ] = None,
-    flush: Annotated[bool, typer.Option("--flush/--no-flush", help="Empty the server's cache before each run.")] = True,
-    seed: Annotated[int, typer.Option(help="Seed of the text and of the submission orders.")] = 0,
-    orders: Annotated[int, typer.Option(help="Replay in K submission orders; the first is the file's own.")] = 1,
-    record: Annotated[Path | None, typer.Option(help="Write each run's events here (JSON lines).")] = None,
+    kv_tokens: Annotated[
+        int | None, typer.Option(help="KV cache of each; by default the preset's.", rich_help_panel=EMULATED)
+    ] = None,
+    state_slots: Annotated[
+        int | None,
+        typer.Option(help="Recurrent-state slots of each; by default the preset's.", rich_help_panel=EMULATED),
+    ] = None,
+    preset: Annotated[
+        str | None,
+        typer.Option(
+            help=f"Engine to model: {', '.join(PRESETS)}; the first by default. With --url it only adds inference to "
+            "the lower bound.",
+            rich_help_panel=EMULATED,
+        ),
+    ] = None,
+    record: Annotated[
+        Path | None,
+        typer.Option(
+            help="Write the run's events to this new file, for `agentbatch summary`; further orders to FILE.1.jsonl, …",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = None,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object on stdout instead of the table.")
+        bool,
+        typer.Option("--json", help="Print one JSON object on stdout instead of the table.", rich_help_panel=OUTPUT),
     ] = False,
 ) -> None:
     """Replay recorded trajectories and report how long the batch took, and why.
 
-    Every prompt holds the replies generated in this very replay and answers as long as recorded ones; nothing is executed,
-    an environment stage holds its slot for the recorded time. All figures are trace seconds, except wall_s.
+    Prompts hold the replies generated in this very replay, and answers as long as the recorded ones. No tool is run: an
+    environment stage holds its slot for the recorded time. All figures are trace seconds, except wall_s.
 
-    [bold]Try it:[/bold] agentbatch replay examples/traces/sample.jsonl --emulate 2 --cs 50 --ce 3
+    **Try it:**
+
+    agentbatch replay examples/traces/sample.jsonl --emulate 2 --cs 50 --ce 3
+
+    agentbatch replay examples/traces/sample.jsonl --emulate 2 --unified --env-policy fcfs
+
+    agentbatch replay mine.jsonl --url http://gateway:30000/v1 --cs 50 --ce default=8,bash=2 --orders 3 --json
     """
     if (emulate is None) == (not url):
-        raise UsageError("say what to replay against: --url URL (once per worker), or --emulate N")
-    if orders < 1 or (limit_to is not None and limit_to < 1) or (emulate is not None and emulate < 1):
-        raise UsageError("--orders, --limit and --emulate take whole numbers of at least 1")
-    limits = parse_limits(ce)
-    workload = [cap(one, env_cap_s=env_cap_s, user_cap_s=user_cap_s) for one in limit(read_workload(trace), limit_to)]
-    engine = (preset or DEFAULT_PRESET) if emulate else preset
-    if engine is not None:
-        preset_named(engine)
-    if speedup is None:
-        slots = min(cs, *limits.values()) if unified else cs
-        speedup = _speedup(workload, limits, slots, engine, inference_only) if emulate else 1.0
-    with ExitStack() as stack:
-        urls = tuple(url or ())
-        if emulate:
-            emulated = spawn(
-                workers=emulate, speedup=speedup, preset=engine or DEFAULT_PRESET, schedule_policy=schedule_policy,
-                kv_tokens=kv_tokens, state_slots=state_slots,
-            )  # fmt: skip
-            urls = tuple(stack.enter_context(emulated).urls)
-        options = ReplayOptions(
-            base_urls=urls, cs=cs, ce=limits, env_policy=env_policy, unified=unified, band_s=band_s, bucket_s=bucket_s,
-            speedup=speedup, inference_only=inference_only, model=model, flush=flush, seed=seed,
-            record=None if record is None else str(record), preset=engine, source=trace.name,
-        )  # fmt: skip
-        progress = stack.enter_context(ReplayProgress())
-        title = "unified" if unified else env_policy
-        results = anyio.run(
-            replay_orders,
-            workload,
-            options,
-            orders,
-            lambda order: progress.hook(title if orders == 1 else f"{title} {order}", len(workload)),
-        )
-    _show(results, as_json=as_json)
+        raise UsageError("give either --url URL (once per worker) or --emulate N: one of them, and not both")
+    for name, number in (("--emulate", emulate), ("--limit", limit), ("--orders", orders)):
+        if number is not None and number < 1:
+            raise UsageError(f"{name} takes a whole number of at least 1, not {number}")
+    sizes = {"--schedule-policy": schedule_policy, "--kv-tokens": kv_tokens, "--state-slots": state_slots}
+    if emulate is None and (given := [name for name, value in sizes.items() if value is not None]):
+        raise UsageError(f"{', '.join(given)} shapes emulated workers: use it with --emulate, not with --url")
 
+    from agentbatch.cli import replaying  # noqa: PLC0415 - the SDK and the runtime take a second to load
 
-def _speedup(
-    workload: list[TraceTrajectory], limits: dict[str, int], slots: int, engine: str | None, inference_only: bool
-) -> float:
-    expected = expected_makespan_s(
-        workload, cs=slots, ce=min(limits.values()), engine=preset_named(engine or DEFAULT_PRESET),
-        inference_only=inference_only,
+    options = ReplayOptions(
+        base_urls=tuple(url or ()), cs=cs, ce=parse_limits(ce), env_policy=env_policy, unified=unified, band_s=band_s,
+        bucket_s=bucket_s, speedup=speedup, inference_only=inference_only, model=model, flush=flush, seed=seed,
+        record=None if record is None else str(record), source=trace.name,
+        preset=preset or (DEFAULT_PRESET if emulate else None),
     )  # fmt: skip
-    return choose_speedup(workload, expected, WALL_S)
-
-
-def _show(results: list[ReplayResult], *, as_json: bool) -> None:
-    for result in results:
-        for failed in result.failures[:5]:
-            stderr().print(f"failed: {failed.key}: {type(failed.error).__name__}: {failed.error}", markup=False)
-    if as_json:
-        typer.echo(json.dumps(aggregate([result.summary for result in results])))
-        return
-    names = ["replay"] if len(results) == 1 else [f"order {order}" for order in range(len(results))]
-    stdout().print(summary_table({name: result.summary for name, result in zip(names, results, strict=True)}))
-    if len(results) > 1:
-        spread = aggregate([result.summary for result in results])
-        low, high = spread["range"]["makespan_s"]
-        stdout().print(
-            f"makespan over {len(results)} orders: mean {spread['makespan_s']:,.0f} s, {low:,.0f} to {high:,.0f} s"
-        )
-    for notice in dict.fromkeys(notice.message for result in results for notice in result.notices):
-        stdout().print(f"note: {notice}", markup=False)
+    emulated: dict[str, Any] | None = None
+    if emulate:
+        emulated = {"schedule_policy": schedule_policy or "fcfs", "kv_tokens": kv_tokens, "state_slots": state_slots}
+        emulated |= {"workers": emulate, "preset": options.preset}
+    replaying.carry_out(
+        trace, options, emulated=emulated, limit_to=limit, env_cap_s=env_cap_s, user_cap_s=user_cap_s, orders=orders,
+        as_json=as_json,
+    )  # fmt: skip

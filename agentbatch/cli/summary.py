@@ -8,23 +8,35 @@ from typing import Annotated
 
 import typer
 
-from agentbatch.report.console import stdout
-from agentbatch.report.table import summary_table
-from agentbatch.trace.run import read_run
-from agentbatch.trace.summary import summarize
-
 
 def summary(
-    run: Annotated[Path, typer.Argument(help="A run file, written with record= or --record.")],
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of the table.")] = False,
+    *,
+    run: Annotated[Path, typer.Argument(help="A run file, written with record= or --record.", show_default=False)],
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object on stdout instead of the table.")
+    ] = False,
 ) -> None:
     """Sum up a recorded run: makespan and its lower bound, tail, cache reuse, waiting, balance.
 
-    Works on a run that was killed, too: it says how many trajectories had not ended, and whether the last line was torn.
+    Works on a run that was killed or still runs, too: it says how many trajectories had not ended, and whether the last
+    line was torn.
+
+    **Try it:**
+
+    agentbatch replay examples/traces/sample.jsonl --emulate 2 --limit 20 --record run.jsonl
+
+    agentbatch summary run.jsonl
     """
-    file = read_run(run)
-    figures = summarize(file)
+    from agentbatch.report.console import stdout  # noqa: PLC0415 - see app.py: only what this command needs
+    from agentbatch.report.table import figures_table, note_lines  # noqa: PLC0415
+    from agentbatch.trace.run import read_run  # noqa: PLC0415
+    from agentbatch.trace.summary import summarize  # noqa: PLC0415
+
+    figures = summarize(read_run(run)).to_dict()
     if as_json:
-        typer.echo(json.dumps(figures.to_dict()))
-    else:
-        stdout().print(summary_table({run.name: figures}))
+        typer.echo(json.dumps(figures))
+        return
+    console = stdout()
+    console.print(figures_table({run.name: figures}))
+    for line in note_lines(figures["notices"]):
+        console.print(line, soft_wrap=True)

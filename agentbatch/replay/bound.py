@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from agentbatch.events import WorkloadKnown
+from agentbatch.replay.routes import Routes
 from agentbatch.sim.presets import Preset
-from agentbatch.trace.workload import TraceTrajectory, TraceTurn
-
-PREPARE_RESOURCE = "environment-start"
-"""Takes the stage before turn 1 where `ce` names it, else `default` does."""
+from agentbatch.trace.workload import TraceTrajectory
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,23 +35,11 @@ def at_perfect_reuse(trajectory: TraceTrajectory) -> Iterator[TurnTokens]:
         stood[role] = turn.prompt_tokens + turn.output_tokens
 
 
-def stages(
-    trajectory: TraceTrajectory, resource_of: Callable[[TraceTurn], str], prepare: str
-) -> Iterator[tuple[str, float]]:
-    """Yield (resource, seconds) of every environment stage."""
-    if trajectory.env_prepare_s is not None:
-        yield prepare, trajectory.env_prepare_s
-    for turn in trajectory.turns:
-        if turn.env_s is not None:
-            yield resource_of(turn), turn.env_s
-
-
 def workload_known(
     workload: Sequence[TraceTrajectory],
     *,
     source: str,
-    resource_of: Callable[[TraceTurn], str],
-    prepare: str,
+    routes: Routes,
     workers: int,
     engine: Preset | None,
     cs: int,
@@ -64,32 +50,28 @@ def workload_known(
     Args:
         workload: the trajectories, capped as they will be replayed.
         source: where they come from, for people.
-        resource_of: which resource a turn's environment stage takes.
-        prepare: which resource the stage before turn 1 takes.
+        routes: which resource each environment stage takes.
         workers: number of workers.
         engine: model of one worker; None when the engine is unknown, which leaves inference out of the bound.
         cs: admission limit: no more requests can share a decode step.
         inference_only: environment stages and a person's waits are skipped.
     """
-    environment_s: dict[str, float] = {}
-    engine_s = 0.0
-    for trajectory in workload:
-        if not inference_only:
-            for resource, seconds in stages(trajectory, resource_of, prepare):
-                environment_s[resource] = environment_s.get(resource, 0.0) + seconds
-        if engine is not None:
-            chunk = engine.config().chunked_prefill_tokens
-            for turn in at_perfect_reuse(trajectory):
-                engine_s += engine.cost.least_work_s(
-                    turn.new, turn.cached, turn.output, max_batch=cs, chunk_tokens=chunk
-                )
     return WorkloadKnown(
         source=source,
         trajectories=len(workload),
-        environment_s=environment_s,
-        engine_s=None if engine is None else engine_s,
+        environment_s={} if inference_only else routes.work_s(workload),
+        engine_s=None if engine is None else sum(engine_work_s(one, engine, cs) for one in workload),
         longest_chain_s=max(chain_s(one, engine, inference_only=inference_only) for one in workload),
         workers=workers,
+    )
+
+
+def engine_work_s(trajectory: TraceTrajectory, engine: Preset, cs: int) -> float:
+    """Return the engine seconds of one trajectory at perfect reuse, its steps shared as well as `cs` allows."""
+    chunk = engine.config().chunked_prefill_tokens
+    return sum(
+        engine.cost.least_work_s(turn.new, turn.cached, turn.output, max_batch=cs, chunk_tokens=chunk)
+        for turn in at_perfect_reuse(trajectory)
     )
 
 
@@ -97,8 +79,7 @@ def chain_s(trajectory: TraceTrajectory, engine: Preset | None, *, inference_onl
     """Return how long one trajectory takes alone on an idle engine, seconds."""
     seconds = 0.0
     if not inference_only:
-        seconds += trajectory.env_prepare_s or 0.0
-        seconds += sum(turn.env_s or 0.0 for turn in trajectory.turns)
+        seconds += trajectory.environment_s
         seconds += sum(turn.user_s or 0.0 for turn in trajectory.turns[:-1])  # a last one delays nothing
     if engine is not None:
         chunk = engine.config().chunked_prefill_tokens
@@ -108,11 +89,10 @@ def chain_s(trajectory: TraceTrajectory, engine: Preset | None, *, inference_onl
 
 
 def expected_makespan_s(
-    workload: Sequence[TraceTrajectory], *, cs: int, ce: int, engine: Preset, inference_only: bool
+    workload: Sequence[TraceTrajectory], *, cs: int, routes: Routes, engine: Preset, inference_only: bool
 ) -> float:
     """Return roughly how long a batch takes, for choosing a speed-up: chains over CS, environment over CE."""
     chains = [chain_s(one, engine, inference_only=inference_only) for one in workload]
-    environment = (
-        0.0 if inference_only else sum(seconds for one in workload for _, seconds in stages(one, lambda turn: "", ""))
-    )
-    return max(sum(chains) / cs, environment / ce, *chains)
+    work_s = {} if inference_only else routes.work_s(workload)
+    environments = [seconds / routes.ce[resource] for resource, seconds in work_s.items()]
+    return max(sum(chains) / cs, *environments, *chains)

@@ -12,6 +12,10 @@ Message = dict[str, Any]
 class Conversation:
     """Grows as recorded: initial message, then in turn the replies of this replay and environment answers.
 
+    A prompt is exactly as long as recorded wherever the server counts our text exactly and the recorded step (this
+    prompt − the last one − its output) has room for what two messages cost besides their text and one token more;
+    after a smaller step the next prompt is right again, because every prompt is grown to its own recorded length.
+
     Args:
         name: seed of its own text; unique per trajectory and context.
         domain: seed of the prefix it shares with its domain.
@@ -87,4 +91,5 @@ class Conversation:
         if prompt_tokens is not None:
             self._tokens = prompt_tokens
         self._tokens += recorded_output if output_tokens is None else output_tokens
+        self._tokens += self._calibration.message_tokens  # in the next prompt the reply is a message like any other
         self._recorded_tokens += recorded_output

@@ -14,9 +14,14 @@ class ReplayOptions:
     Attributes:
         base_urls: the server's, or the workers', OpenAI base URLs.
         cs: admission limit. ce: environment limit per resource.
-        speedup: trace seconds per wall second; must be the emulated server's own, 1 for a real one.
+        unified: one gate for both: CS = min(cs, smallest ce).
+        speedup: trace seconds per wall second, which must be the emulated server's own, and 1 for a real one; None
+            takes it from the server.
+        flush: empty the servers' caches before the run.
+        seed: of all text and of the submission orders. order: number of the submission order, 0 is the file's own.
+        record: path of a run file to write.
         preset: engine model to bound the makespan from below with; None where the engine is unknown.
-        exact_lengths: ask for exactly the recorded number of output tokens (`ignore_eos`).
+        source: name of the workload, for people.
     """
 
     base_urls: tuple[str, ...]
@@ -26,7 +31,7 @@ class ReplayOptions:
     unified: bool = False
     band_s: float = 30.0
     bucket_s: float = 1.0
-    speedup: float = 1.0
+    speedup: float | None = None
     inference_only: bool = False
     model: str | None = None
     flush: bool = True
@@ -35,4 +40,4 @@ class ReplayOptions:
     record: str | None = None
     preset: str | None = None
     source: str = ""
-    api_key: str | None = None
+    api_key: str | None = field(default=None, repr=False)

@@ -1,36 +1,44 @@
-"""Runs a replay: calibrates, flushes, replays every trajectory through `AgentBatch`, and sums up its events."""
+"""Runs a replay: prepares the server, replays every trajectory through `AgentBatch`, and sums up its events."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
-import openai
-
-from agentbatch.errors import StartUpError, UsageError
+from agentbatch.errors import UsageError
 from agentbatch.events import Event, Notice
-from agentbatch.replay.bound import PREPARE_RESOURCE, workload_known
-from agentbatch.replay.calibrate import calibrate, model_name
+from agentbatch.replay.bound import workload_known
+from agentbatch.replay.lengths import Lengths
 from agentbatch.replay.options import ReplayOptions
-from agentbatch.replay.server import emulator_speedup, flush_cache
-from agentbatch.replay.text import Calibration
-from agentbatch.replay.trajectory import Lengths, TrajectoryReplay
+from agentbatch.replay.prepare import prepare
+from agentbatch.replay.routes import Routes
+from agentbatch.replay.trajectory import TrajectoryReplay
 from agentbatch.runtime.batch import AgentBatch
 from agentbatch.runtime.results import Failed
 from agentbatch.sim.presets import preset
 from agentbatch.trace.summary import Summary, summarize
-from agentbatch.trace.workload import TraceTrajectory, TraceTurn
+from agentbatch.trace.workload import TraceTrajectory
+
+SOMEWHERE = "http://127.0.0.1/v1"
+"""Stands for the server while options are checked before there is one."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReplayResult:
-    """One replay: its figures, how close it came to the recorded lengths, and what failed."""
+    """One replay: its figures, how close it came to the recorded lengths, what failed, what the model said."""
 
     summary: Summary
     lengths: Lengths
     failures: tuple[Failed, ...]
     notices: tuple[Notice, ...]
+    replies_digest: str
+    """Equal for two replays that generated the same replies, whatever their limits, policy, speed-up and workers."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the figures as JSON has them."""
+        return {**self.summary.to_dict(), "replies_digest": self.replies_digest}
 
 
 def ordered(workload: Sequence[TraceTrajectory], order: int, seed: int) -> list[TraceTrajectory]:
@@ -39,6 +47,21 @@ def ordered(workload: Sequence[TraceTrajectory], order: int, seed: int) -> list[
     if order:
         random.Random(f"{seed}/{order}").shuffle(submitted)  # noqa: S311 - a reproducible order
     return submitted
+
+
+def check(workload: Sequence[TraceTrajectory], options: ReplayOptions) -> None:
+    """Check everything that can be checked before a server is there; `options.base_urls` may still be empty.
+
+    Raises:
+        UsageError: an option that cannot be.
+    """
+    if not workload:
+        raise UsageError("the workload has no trajectory to replay")
+    if not options.inference_only:
+        Routes(options.ce).check(workload)
+    if options.preset is not None:
+        preset(options.preset)
+    _batch(options if options.base_urls else replace(options, base_urls=(SOMEWHERE,)), None)
 
 
 async def replay(
@@ -58,15 +81,10 @@ async def replay(
         StartUpError: the server cannot be reached, or cannot be replayed against.
         UsageError: an option that cannot be, before anything runs.
     """
-    if not workload:
-        raise UsageError("the workload has no trajectory to replay")
-    resources = options.ce
-
-    def resource_of(turn: TraceTurn) -> str:
-        return turn.env_name if isinstance(turn.env_name, str) and turn.env_name in resources else "default"
-
-    prepare = PREPARE_RESOURCE if PREPARE_RESOURCE in resources else "default"
-    _check_resources(workload, resource_of, prepare, options)
+    check(workload, options)
+    server = await prepare(options)
+    options = replace(options, speedup=server.speedup)
+    routes = Routes(options.ce)
     events: list[Event] = []
 
     def listen(event: Event) -> None:
@@ -74,7 +92,43 @@ async def replay(
         if on_event is not None:
             on_event(event)
 
-    batch = AgentBatch(
+    one = TrajectoryReplay(
+        model=server.model,
+        calibration=server.calibration,
+        exact=server.exact,
+        seed=options.seed,
+        routes=routes,
+        inference_only=options.inference_only,
+    )
+    async with _batch(options, listen) as batch:
+        for kind, message in (*server.notices, *_unused(workload, options)):
+            batch.hub.notice(kind, message)
+        batch.hub.emit(
+            workload_known(
+                workload,
+                source=options.source,
+                routes=routes,
+                workers=len(options.base_urls),
+                engine=None if options.preset is None else preset(options.preset),
+                cs=batch.options.cs,
+                inference_only=options.inference_only,
+            )
+        )
+        results = await batch.map(
+            one.run, ordered(workload, options.order, options.seed), key=lambda trajectory: trajectory.id
+        )
+        one.lengths.report(batch.hub)
+    return ReplayResult(
+        summary=summarize(events),
+        lengths=one.lengths,
+        failures=tuple(result for result in results if isinstance(result, Failed)),
+        notices=tuple(event for event in events if isinstance(event, Notice)),
+        replies_digest=one.replies.digest(),
+    )
+
+
+def _batch(options: ReplayOptions, on_event: Callable[[Event], None] | None) -> AgentBatch:
+    return AgentBatch(
         cs=options.cs,
         ce=options.ce,
         base_url=options.base_urls,
@@ -84,103 +138,17 @@ async def replay(
         bucket_s=options.bucket_s,
         unified=options.unified,
         record=options.record,
-        on_event=listen,
-        speedup=options.speedup,
+        on_event=on_event,
+        speedup=1.0 if options.speedup is None else options.speedup,
         run=f"replay-{options.seed}-{options.order}",
     )
-    async with batch:
-        model, calibration, problems = await _prepare(batch, options)
-        for problem in problems:
-            batch.hub.notice("replay", problem)
-        batch.hub.emit(
-            workload_known(
-                workload,
-                source=options.source,
-                resource_of=resource_of,
-                prepare=prepare,
-                workers=len(options.base_urls),
-                engine=None if options.preset is None else preset(options.preset),
-                cs=batch.options.cs,
-                inference_only=options.inference_only,
-            )
-        )
-        one = TrajectoryReplay(
-            model=model,
-            calibration=calibration,
-            seed=options.seed,
-            resource_of=resource_of,
-            prepare=prepare,
-            inference_only=options.inference_only,
-        )
-        results = await batch.map(
-            one.run, ordered(workload, options.order, options.seed), key=lambda trajectory: trajectory.id
-        )
-        _report_lengths(batch, one.lengths)
-    return ReplayResult(
-        summary=summarize(events),
-        lengths=one.lengths,
-        failures=tuple(result for result in results if isinstance(result, Failed)),
-        notices=tuple(event for event in events if isinstance(event, Notice)),
-    )
 
 
-def _check_resources(
-    workload: Sequence[TraceTrajectory],
-    resource_of: Callable[[TraceTurn], str],
-    prepare: str,
-    options: ReplayOptions,
-) -> None:
-    if options.inference_only or "default" in options.ce:
-        return
-    needs = any(resource_of(turn) == "default" for one in workload for turn in one.turns if turn.env_s is not None)
-    needs = needs or (prepare == "default" and any(one.env_prepare_s is not None for one in workload))
-    if needs:
-        names = ", ".join(options.ce)
-        raise UsageError(
-            f"some environment stages belong to none of the resources {names}: add a limit default=N to --ce"
-        )
-
-
-async def _prepare(batch: AgentBatch, options: ReplayOptions) -> tuple[str, Calibration, list[str]]:
-    """Learn the server's ways and empty its cache; none of it counts as part of the run."""
-    client = batch.plain_client()
-    problems: list[str] = []
-    for url in options.base_urls:
-        theirs = await emulator_speedup(client, url)
-        if theirs is not None and theirs != options.speedup:
-            raise StartUpError(
-                f"{url} is an emulated worker at speed-up {theirs:g} but the replay runs at {options.speedup:g}: pass "
-                f"--speedup {theirs:g}, or times would mean nothing"
-            )
-    try:
-        model = options.model or await model_name(client)
-        calibration = await calibrate(client, model)
-    except openai.OpenAIError as error:
-        raise StartUpError(
-            f"the server refused a first chat completion: {error}; give --model, or check the URL"
-        ) from error
-    if calibration is None:
-        problems.append("the server reports no usage: prompt lengths are estimated at one token a character")
-    if options.flush:
-        problems += await flush_cache(client, options.base_urls)
-    return model, calibration or Calibration(), problems
-
-
-def _report_lengths(batch: AgentBatch, lengths: Lengths) -> None:
-    """Say where the replay could not keep to the recorded lengths."""
-    if lengths.exact_refused:
-        batch.hub.notice(
-            "lengths-not-exact", "lengths not exact: the server refused ignore_eos, so replies may end early"
-        )
-    if lengths.generated != lengths.recorded_output or abs(lengths.sent_prompt - lengths.recorded_prompt) > 0.02 * (
-        lengths.recorded_prompt
-    ):
-        batch.hub.notice(
-            "lengths",
-            f"recorded {lengths.recorded_prompt} prompt and {lengths.recorded_output} output tokens, replayed "
-            f"{lengths.sent_prompt} and {lengths.generated}",
-            details={
-                "prompt_tokens_difference": lengths.sent_prompt - lengths.recorded_prompt,
-                "output_tokens_difference": lengths.generated - lengths.recorded_output,
-            },
-        )
+def _unused(workload: Sequence[TraceTrajectory], options: ReplayOptions) -> list[tuple[str, str]]:
+    """Name limits that nothing falls under: a slip of the pen, most likely."""
+    if options.inference_only:
+        return []
+    return [
+        ("unused-limit", f"no environment stage of this workload belongs to {name!r}: its limit changes nothing")
+        for name in Routes(options.ce).check(workload)
+    ]

@@ -2,25 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from agentbatch.trace.metrics import mean
-from agentbatch.trace.summary import Summary
 
 
-def aggregate(runs: Sequence[Summary]) -> dict[str, Any]:
-    """Return every figure of one run, or means over several with `range` (lowest, highest) and each run in `orders`."""
-    rows = [run.to_dict() for run in runs]
-    if len(rows) == 1:
-        return rows[0]
+def aggregate(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the figures of one run as they are, or means over several.
+
+    Several also get `range` (lowest and highest of each figure) and `orders` (each run's own figures, in turn). What is
+    no number stands as it is where all runs agree, else as None; notices are merged.
+
+    Args:
+        runs: the figures of each run, as `Summary.to_dict()` gives them; at least one.
+    """
+    if len(runs) == 1:
+        return dict(runs[0])
     figures: dict[str, Any] = {}
     spread: dict[str, list[float]] = {}
-    for key, first in rows[0].items():
-        values = [row[key] for row in rows if isinstance(row[key], int | float) and not isinstance(row[key], bool)]
-        if values:
-            figures[key] = mean(values)
-            spread[key] = [min(values), max(values)]
+    for key in runs[0]:
+        values = [run[key] for run in runs]
+        numbers = [value for value in values if isinstance(value, int | float) and not isinstance(value, bool)]
+        if numbers:
+            figures[key] = mean(numbers)
+            spread[key] = [min(numbers), max(numbers)]
+        elif key == "notices":
+            figures[key] = merge_notices(values)
         else:
-            figures[key] = first
-    return {**figures, "range": spread, "orders": rows}
+            figures[key] = values[0] if all(value == values[0] for value in values) else None
+    return {**figures, "range": spread, "orders": [dict(run) for run in runs]}
+
+
+def merge_notices(runs: Sequence[Sequence[Mapping[str, Any]]]) -> list[dict[str, Any]]:
+    """Return every notice once, in the order of its first run, with its count over all runs."""
+    counts: dict[tuple[str, str], int] = {}
+    for notices in runs:
+        for notice in notices:
+            name = (notice["kind"], notice["message"])
+            counts[name] = counts.get(name, 0) + notice["count"]
+    return [{"kind": kind, "message": message, "count": count} for (kind, message), count in counts.items()]

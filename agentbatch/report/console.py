@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import sys
+
 from rich.console import Console
 
 
 def stdout() -> Console:
-    """Return a console on stdout."""
-    return Console()
+    """Return a console on stdout; figures and file names stay as they are, none is coloured or taken for markup."""
+    return Console(highlight=False, markup=False, emoji=False)
 
 
 def stderr() -> Console:
-    """Return a console on stderr."""
-    return Console(stderr=True)
+    """Return a console on stderr, like `stdout`."""
+    return Console(stderr=True, highlight=False, markup=False, emoji=False)
+
+
+def complain(message: str) -> None:
+    """Print one line on stderr, as every error and note of the command line looks."""
+    print(f"agentbatch: {' '.join(message.split())}", file=sys.stderr)

@@ -1,32 +1,35 @@
-"""A live line per replay: trajectories ended, turns and environment jobs done, trace time."""
+"""A live line per replay: trajectories ended, turns and environment jobs done, trace time; 80 columns wide at most."""
 
 from __future__ import annotations
 
 from types import TracebackType
 
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from agentbatch.events import Event, JobEnded, TrajectoryEnded, TurnEnded
 from agentbatch.report.console import stderr
+
+TITLE_CHARS = 11
 
 
 class ReplayProgress:
     """Shows replays one below the other; a context manager whose `hook()` gives each replay its line.
 
-    Args:
-        quiet: show nothing, as for tests.
+    Shows nothing where stderr is no terminal.
     """
 
-    def __init__(self, *, quiet: bool = False) -> None:
+    def __init__(self) -> None:
+        console = stderr()
         self._progress = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=24),
-            MofNCompleteColumn(),
-            TextColumn("trajectories  {task.fields[turns]:>5} turns  {task.fields[jobs]:>5} jobs"),
-            TextColumn("{task.fields[at_s]:>7.0f} s trace"),
+            TextColumn("{task.description}", markup=False),
+            BarColumn(bar_width=14),
+            TextColumn("{task.completed:>4}/{task.total} done", markup=False),
+            TextColumn("{task.fields[turns]:>5} turns", markup=False),
+            TextColumn("{task.fields[jobs]:>5} jobs", markup=False),
+            TextColumn("{task.fields[at_s]:>6.0f} s", markup=False),
             TimeElapsedColumn(),
-            console=stderr(),
-            disable=quiet,
+            console=console,
+            disable=not console.is_terminal,
             refresh_per_second=4,
         )
 
@@ -50,7 +53,8 @@ class ReplayHook:
     def __init__(self, progress: Progress, title: str, total: int) -> None:
         self._progress = progress
         self._turns = self._jobs = 0
-        self._task = progress.add_task(title, total=total, turns=0, jobs=0, at_s=0.0)
+        name = f"{title[:TITLE_CHARS]:<{TITLE_CHARS}}"
+        self._task = progress.add_task(name, total=total, turns=0, jobs=0, at_s=0.0)
 
     def __call__(self, event: Event) -> None:
         """Take one event in."""

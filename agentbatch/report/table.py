@@ -1,76 +1,117 @@
-"""Tables of figures, a column a run."""
+"""Tables of figures, a column a run, 80 characters wide at most."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from rich.table import Table
 
-from agentbatch.trace.summary import Summary
+Show = Callable[[Any], str]
 
 
-def _number(digits: int = 0, suffix: str = "") -> Callable[[float | None], str]:
-    return lambda value: "–" if value is None else f"{value:,.{digits}f}{suffix}"
+def _number(digits: int = 0) -> Show:
+    return lambda value: f"{value:,.{digits}f}"
 
 
-def _percent(value: float | None) -> str:
-    return "–" if value is None else f"{100 * value:.1f} %"
+def _percent(value: float) -> str:
+    return f"{100 * value:.1f} %"
 
 
-ROWS: tuple[tuple[str, str, Callable[[float | None], str]], ...] = (
+ROWS: tuple[tuple[str, str, Show], ...] = (
     ("makespan_s", "makespan, s", _number()),
     ("lower_bound_s", "lower bound, s", _number()),
     ("tail_5_s", "tail L5, s", _number()),
     ("tail_10_s", "tail L10, s", _number()),
     ("completed", "completed", _number()),
     ("failed", "failed", _number()),
+    ("cancelled", "cancelled", _number()),
+    ("unfinished", "unfinished", _number()),
+    ("turns", "turns", _number()),
+    ("jobs", "environment jobs", _number()),
+    ("retries", "retries", _number()),
+    ("timeouts", "timeouts", _number()),
     ("cache_reuse", "cache reuse", _percent),
     ("input_tokens", "input tokens", _number()),
+    ("cached_tokens", "cached tokens", _number()),
     ("new_prefill_tokens", "new-prefill tokens", _number()),
     ("output_tokens", "output tokens", _number()),
+    ("output_tokens_per_s", "output tokens a second", _number(1)),
     ("mean_in_flight", "mean requests in flight", _number(1)),
     ("beta", "request imbalance β", _number(3)),
     ("gamma_out", "output imbalance γ", _number(3)),
     ("ttft_mean_s", "TTFT, s", _number(2)),
-    ("tpot_mean_s", "TPOT, ms", lambda value: "–" if value is None else f"{1000 * value:.1f}"),
-    ("admission_wait_s", "mean wait for admission, s", _number(1)),
-    ("environment_wait_s", "mean wait for environment, s", _number(1)),
+    ("tpot_mean_s", "TPOT, ms", lambda value: f"{1000 * value:.1f}"),
+    ("admission_wait_s", "wait for admission, s", _number(1)),
+    ("environment_wait_s", "wait for environment, s", _number(1)),
     ("environment_share", "time that was environment", _percent),
+    ("inference_in_environment", "turns in a held slot", _number()),
+    ("priority_s", "wall s computing priorities", _number(3)),
     ("wall_s", "wall time, s", _number(1)),
 )
 
+ONLY_WHERE_ANY = frozenset({"cancelled", "unfinished", "retries", "timeouts", "inference_in_environment"})
+"""Rows that are left out where every run has none."""
+
 DEMO_ROWS = (
     "makespan_s", "tail_5_s", "tail_10_s", "cache_reuse", "new_prefill_tokens", "mean_in_flight", "environment_share",
-    "lower_bound_s", "completed", "wall_s",
+    "lower_bound_s", "completed", "failed", "unfinished", "retries", "wall_s",
 )  # fmt: skip
 
 
-def summary_table(
-    runs: Mapping[str, Summary], *, rows: tuple[str, ...] | None = None, title: str | None = None
+def figures_table(
+    columns: Mapping[str, Mapping[str, Any]],
+    *,
+    rows: Sequence[str] | None = None,
+    title: str | None = None,
+    compare: bool = False,
 ) -> Table:
-    """Lay `runs` side by side; with several, the first is what the others' makespan is compared with.
+    """Lay figures side by side.
 
     Args:
-        runs: summaries by column heading.
+        columns: by heading, figures as `Summary.to_dict()` gives them; None and missing ones show as a dash.
         rows: keys to show, in this order; all by default.
         title: heading of the table.
+        compare: add a row that compares every makespan with the first.
     """
-    table = Table(title=title, title_justify="left")
+    table = Table(title=title, title_justify="left", title_style="bold")
     table.add_column("")
-    for name in runs:
-        table.add_column(name, justify="right")
+    for name in columns:
+        table.add_column(name, justify="right", overflow="fold")
     known = {key: (label, show) for key, label, show in ROWS}
     for key in rows or tuple(known):
         label, show = known[key]
-        table.add_row(label, *(show(getattr(run, key)) for run in runs.values()))
-        if key == "makespan_s" and len(runs) > 1:
-            table.add_row("  against the first", *_reductions(list(runs.values())), style="bold")
+        values = [figures.get(key) for figures in columns.values()]
+        if key in ONLY_WHERE_ANY and not any(values):
+            continue
+        table.add_row(label, *("–" if value is None else show(value) for value in values))
+        if key == "makespan_s" and compare:
+            table.add_row("  against the first", *_against_first(values), style="bold")
     return table
 
 
-def _reductions(runs: list[Summary]) -> list[str]:
-    first = runs[0].makespan_s
+def _against_first(makespans: Sequence[float | None]) -> list[str]:
+    first = makespans[0]
     cells = ["–"]
-    for run in runs[1:]:
-        cells.append("–" if not first or run.makespan_s is None else f"{100 * (run.makespan_s / first - 1):+.1f} %")
+    for makespan in makespans[1:]:
+        cells.append("–" if not first or makespan is None else f"{100 * (makespan / first - 1):+.1f} %")
     return cells
+
+
+def spread_columns(figures: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """Return the columns of several runs' figures, as `aggregate` gives them: mean, lowest and highest of each."""
+    spread = figures["range"]
+    low, high = ({key: pair[place] for key, pair in spread.items()} for place in (0, 1))
+    return {"mean": figures, "lowest": low, "highest": high}
+
+
+def note_lines(notices: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return a line for each notice, with its count where it came more than once and does not say so itself."""
+    return [
+        f"note: {notice['message']}" + (f" ({notice['count']} times)" if _repeats(notice) else "") for notice in notices
+    ]
+
+
+def _repeats(notice: Mapping[str, Any]) -> bool:
+    count = int(notice["count"])
+    return count > 1 and not str(notice["message"]).startswith(f"{count} ")

@@ -6,10 +6,11 @@ import tomllib
 from itertools import chain
 from pathlib import Path
 
-import agentbatch
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+
+import agentbatch
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

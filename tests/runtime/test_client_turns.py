@@ -81,20 +81,19 @@ async def test_no_environment_slot_is_held_while_the_model_is_asked() -> None:
         seen.append(batch.statistics().environment["default"].held)
         return Answer()
 
-    async with ScriptedServer(script) as server:
-        async with AgentBatch(cs=4, ce=2, base_url=server.url) as batch:
+    async with ScriptedServer(script) as server, AgentBatch(cs=4, ce=2, base_url=server.url) as batch:
 
-            async def solve(trajectory: Any, n: int) -> None:
-                await trajectory.client.chat.completions.create(**ASK)
-                await trajectory.act(anyio.sleep, 0)
+        async def solve(trajectory: Any, n: int) -> None:
+            await trajectory.client.chat.completions.create(**ASK)
+            await trajectory.act(anyio.sleep, 0)
 
-            await batch.map(solve, [0])
-            assert seen == [0]
-            async with batch.trajectory("inside") as trajectory, trajectory.environment():
-                await trajectory.client.chat.completions.create(**ASK)
-            assert seen == [0, 1]
-            assert batch.statistics().inference_in_environment == 1
-            assert [notice.kind for notice in batch.hub.notices] == ["inference-in-environment"]
+        await batch.map(solve, [0])
+        assert seen == [0]
+        async with batch.trajectory("inside") as trajectory, trajectory.environment():
+            await trajectory.client.chat.completions.create(**ASK)
+        assert seen == [0, 1]
+        assert batch.statistics().inference_in_environment == 1
+        assert [notice.kind for notice in batch.hub.notices] == ["inference-in-environment"]
 
 
 @pytest.mark.parametrize("asked", [False, True])
@@ -215,14 +214,17 @@ async def test_what_cannot_succeed_is_tried_once(status: int, tries: int, no_wai
 
 
 async def test_the_number_of_tries_is_the_callers(no_waiting: list[float]) -> None:
-    async with ScriptedServer(lambda received: Answer(status=500)) as server:
-        async with AgentBatch(cs=1, ce=1, base_url=server.url, retries=0) as batch, batch.trajectory("a") as trajectory:
-            with pytest.raises(openai.InternalServerError):
-                await trajectory.client.chat.completions.create(**ASK)
-            assert len(server.received) == 1
-            with pytest.raises(openai.InternalServerError):
-                await trajectory.client.with_options(max_retries=4).chat.completions.create(**ASK)
-            assert len(server.received) == 6
+    async with (
+        ScriptedServer(lambda received: Answer(status=500)) as server,
+        AgentBatch(cs=1, ce=1, base_url=server.url, retries=0) as batch,
+        batch.trajectory("a") as trajectory,
+    ):
+        with pytest.raises(openai.InternalServerError):
+            await trajectory.client.chat.completions.create(**ASK)
+        assert len(server.received) == 1
+        with pytest.raises(openai.InternalServerError):
+            await trajectory.client.with_options(max_retries=4).chat.completions.create(**ASK)
+        assert len(server.received) == 6
 
 
 async def test_the_api_key_reaches_the_server_and_nothing_else(tmp_path: Any, no_waiting: list[float]) -> None:

@@ -3,6 +3,7 @@
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 import agentbatch
@@ -24,7 +25,10 @@ def grants(events: list[Event], key: Any = lambda job: job.label.rpartition("-")
 def test_grants_follow_the_policy(backend: str, policy: Any, expected: list[str]) -> None:
     """Eq. 13-16 by hand: bands first, then depth, then mean turn, then entry."""
     # name: (completed turns, mean turn in seconds, asks at)
-    jobs = {"hold": (1, 1.0, 0.0), "dear": (1, 5.0, 6.0), "cheap": (1, 2.0, 7.0), "deep": (4, 9.0, 8.0), "late": (9, 1.0, 31.0)}
+    jobs = {
+        "hold": (1, 1.0, 0.0), "dear": (1, 5.0, 6.0), "cheap": (1, 2.0, 7.0), "deep": (4, 9.0, 8.0),
+        "late": (9, 1.0, 31.0),
+    }  # fmt: skip
     events: list[Event] = []
 
     async def main() -> None:
@@ -138,14 +142,14 @@ def test_cancelled_at_any_moment_nothing_is_held_afterwards(backend: str) -> Non
                 nonlocal finished
                 for _ in range(2):
                     async with trajectory.environment():
-                        await anyio.sleep(0)
+                        await anyio.lowlevel.checkpoint()
                 finished = n == 3
 
             with anyio.CancelScope() as scope:
                 async with anyio.create_task_group() as group:
                     group.start_soon(batch.map, solve, range(4))
                     for _ in range(steps):
-                        await anyio.sleep(0)
+                        await anyio.lowlevel.checkpoint()
                     scope.cancel()
             statistics = batch.statistics()
             gates = [statistics.admission, *statistics.environment.values()]
@@ -163,7 +167,7 @@ def test_misuse_is_told(backend: str) -> None:
     async def main() -> None:
         async with AgentBatch(cs=1, ce=1) as batch:
             async with batch.trajectory("t") as trajectory:
-                with pytest.raises(UsageError, match="'nope'.*'default'"):
+                with pytest.raises(UsageError, match=r"'nope'.*'default'"):
                     trajectory.environment("nope")
                 block = trajectory.environment()
                 async with block:

@@ -3,6 +3,7 @@
 import random
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 from agentbatch.runtime.clock import BatchClock
@@ -26,7 +27,7 @@ async def test_after_a_thousand_random_cancels_exactly_n_enter() -> None:
     async def visitor(scope: anyio.CancelScope, key: int) -> None:
         with scope:
             async with Slot(gate, gate.ask((key,), 0.0)):
-                await anyio.sleep(0)
+                await anyio.lowlevel.checkpoint()
 
     async with anyio.create_task_group() as group:
         scopes = []
@@ -36,7 +37,7 @@ async def test_after_a_thousand_random_cancels_exactly_n_enter() -> None:
             scopes.append(scope)
             group.start_soon(visitor, scope, entry)
             if source.random() < 0.3:
-                await anyio.sleep(0)
+                await anyio.lowlevel.checkpoint()
             source.choice(scopes).cancel()
     assert (gate.statistics().held, gate.statistics().waiting) == (0, 0)
     tickets = [gate.ask((n,), 0.0) for n in range(5)]

@@ -7,6 +7,7 @@ import sys
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 from agentbatch import (
@@ -110,7 +111,7 @@ def test_a_stray_asyncio_cancellation_stays_in_its_trajectory() -> None:
         task = asyncio.current_task()
         assert task is not None
         task.cancel()
-        await anyio.sleep(0)
+        await anyio.lowlevel.checkpoint()
 
     async def raise_it(trajectory: Any) -> None:
         raise asyncio.CancelledError
@@ -184,7 +185,7 @@ def test_a_trajectory_block_passes_on_what_it_raises(backend: str) -> None:
             async with batch.trajectory(7) as again:
                 assert again.label.endswith("-7~2")
                 with pytest.raises(SlotConflict, match="inside trajectory '7'"):
-                    await batch.map(lambda trajectory, _: anyio.sleep(0), [1])
+                    await batch.map(lambda trajectory, _: anyio.lowlevel.checkpoint(), [1])
 
     virtual_clock.run(main, backend=backend)
 
@@ -288,7 +289,7 @@ def test_a_hook_that_raises_is_reported_once_and_dropped() -> None:
 
     async def main() -> None:
         async with AgentBatch(cs=2, ce=1, on_event=hook) as batch:
-            results = await batch.map(lambda trajectory, _: anyio.sleep(0), range(3))
+            results = await batch.map(lambda trajectory, _: anyio.lowlevel.checkpoint(), range(3))
             assert all(result.ok for result in results)
             assert [notice.kind for notice in batch.hub.notices] == ["hook-failed"]
 
