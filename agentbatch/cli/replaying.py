@@ -21,7 +21,7 @@ from agentbatch.replay.pace import choose_speedup
 from agentbatch.replay.routes import Routes
 from agentbatch.replay.runner import ReplayResult, check
 from agentbatch.report.aggregate import aggregate
-from agentbatch.report.console import complain, stdout
+from agentbatch.report.console import complain, say, stdout
 from agentbatch.report.progress import ReplayProgress
 from agentbatch.report.table import figures_table, note_lines, spread_columns
 from agentbatch.sim.presets import preset
@@ -120,9 +120,8 @@ def show(results: Sequence[ReplayResult], *, as_json: bool) -> None:
     console.print(figures_table(columns))
     if len(results) > 1:
         makespans = "  ".join(f"{one['makespan_s']:,.0f}" for one in figures["orders"])
-        console.print(f"makespan of each order, s: {makespans}", soft_wrap=True)
-    for line in note_lines(figures["notices"]):
-        console.print(line, soft_wrap=True)
+        say(console, f"makespan of each order, s: {makespans}")
+    say(console, *note_lines(figures["notices"]))
 
 
 def complain_of_failures(result: ReplayResult) -> None:

@@ -27,7 +27,7 @@ def summary(
 
     agentbatch summary run.jsonl
     """
-    from agentbatch.report.console import stdout  # noqa: PLC0415 - see app.py: only what this command needs
+    from agentbatch.report.console import say, stdout  # noqa: PLC0415 - see app.py: only what this command needs
     from agentbatch.report.table import figures_table, note_lines  # noqa: PLC0415
     from agentbatch.trace.run import read_run  # noqa: PLC0415
     from agentbatch.trace.summary import summarize  # noqa: PLC0415
@@ -38,5 +38,4 @@ def summary(
         return
     console = stdout()
     console.print(figures_table({run.name: figures}))
-    for line in note_lines(figures["notices"]):
-        console.print(line, soft_wrap=True)
+    say(console, *note_lines(figures["notices"]))

@@ -23,7 +23,7 @@ from agentbatch.replay.pace import choose_speedup
 from agentbatch.replay.routes import Routes
 from agentbatch.replay.runner import ReplayResult, check, replay
 from agentbatch.report.aggregate import merge_notices
-from agentbatch.report.console import complain, stderr, stdout
+from agentbatch.report.console import complain, say, stderr, stdout
 from agentbatch.report.progress import ReplayProgress
 from agentbatch.report.table import DEMO_ROWS, figures_table, note_lines
 from agentbatch.sim import DEFAULT_PRESET
@@ -44,9 +44,9 @@ WAYS: dict[str, tuple[str, bool, Literal["caas", "fcfs"]]] = {
 """What JSON calls it: (column heading, unified, env_policy)."""
 
 LEGEND = (
-    f"unified {CE}: one limit for all, {CE} trajectories at once, as harnesses have it today\n"
-    f"CS {CS}: {CS} trajectories at once, {CE} of them in their tools; who goes next when tools are\n"
-    "busy: whoever came first (FCFS), or whoever has come furthest (CAAS)"
+    f"unified {CE}    one limit for all: {CE} trajectories at once, as most harnesses have it",
+    f"CS {CS}        {CS} trajectories at once, {CE} of them in their tools at any moment",
+    "FCFS, CAAS   who gets a free tool slot: who came first, or who has come furthest",
 )
 
 
@@ -68,9 +68,10 @@ def carry_out(trace: Path | None, *, limit_to: int | None, speedup: float | None
     check(workload, replace(COMMON, speedup=speedup))
     if speedup is None:
         speedup = _speedup(workload, WALL_S if limit_to is None else QUICK_WALL_S)
-    stderr().print(
+    say(
+        stderr(),
         f"{len(workload)} recorded trajectories, {sum(len(one.turns) for one in workload):,} turns, on {WORKERS} "
-        f"emulated workers at {speedup:g} × real time; waits capped at {WAIT_CAP_S:.0f} s"
+        f"emulated workers at {speedup:g} × real time; waits capped at {WAIT_CAP_S:.0f} s",
     )
     done: dict[str, ReplayResult] = {}
     try:
@@ -117,9 +118,7 @@ def _show(done: dict[str, ReplayResult], workload: Sequence[TraceTrajectory], sp
     console.print(
         figures_table(columns, rows=DEMO_ROWS, title="The same batch, three ways (trace seconds)", compare=True)
     )
-    console.print(LEGEND, soft_wrap=True)
-    for line in (*_conclusions(list(ways.values()), identical), *note_lines(_notices(ways))):
-        console.print(line, soft_wrap=True)
+    say(console, *LEGEND, "", *_conclusions(list(ways.values()), identical), *note_lines(_notices(ways)))
 
 
 def _conclusions(ways: Sequence[dict[str, Any]], identical: bool) -> list[str]:
@@ -127,7 +126,7 @@ def _conclusions(ways: Sequence[dict[str, Any]], identical: bool) -> list[str]:
     share = ways[0]["environment_share"]
     if share is not None:
         lines.append(
-            f"{100 * share:.0f} % of busy time was environment, {CE} at a time whatever else is done: the lower bound."
+            f"{100 * share:.0f} % of busy time was environment, {CE} at a time whatever else is done: see lower bound."
         )
     if len(ways) > 1:
         lines.append(

@@ -17,6 +17,12 @@ def stderr() -> Console:
     return Console(stderr=True, highlight=False, markup=False, emoji=False)
 
 
+def say(console: Console, *lines: str) -> None:
+    """Print each line; words wrap at a terminal's width, nothing does in a pipe or a file."""
+    for line in lines:
+        console.print(line, soft_wrap=not console.is_terminal)
+
+
 def complain(message: str) -> None:
     """Print one line on stderr, as every error and note of the command line looks."""
     print(f"agentbatch: {' '.join(message.split())}", file=sys.stderr)

@@ -18,13 +18,15 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 import pytest
 import typer.main
 
 from agentbatch.cli.app import app
+from agentbatch.events import EVENT_TYPES, Event
+from agentbatch.trace import TraceTrajectory, TraceTurn
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -104,7 +106,7 @@ def test_other_snippets_are_well_formed(document: Path) -> None:
             compile(snippet.text, snippet.where, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
         elif snippet.language in ("bash", "console"):
             for line in re.findall(r"^(?:\$ )?agentbatch ((?:.*\\\n)*.*)$", snippet.text, re.MULTILINE):
-                words = shlex.split(re.split(r" [|&>] ?", line.replace("\\\n", ""))[0], comments=True)
+                words = shlex.split(re.split(r" (?:2?>|[|&])", line.replace("\\\n", ""))[0], comments=True)
                 known[words[0]].make_context(words[0], words[1:])  # raises where an option does not exist
 
 
@@ -118,6 +120,19 @@ def test_the_readme_shows_the_quickstart_and_runs_commands() -> None:
     found = snippets(ROOT / "README.md")
     assert any(snippet.file == "examples/quickstart.py" for snippet in found)
     assert any(snippet.run and snippet.language == "console" for snippet in found)
+
+
+@pytest.mark.parametrize("kind", EVENT_TYPES, ids=lambda kind: kind.event)
+def test_traces_md_names_every_field_of_an_event(kind: type[Event]) -> None:
+    source = (ROOT / "docs" / "traces.md").read_text(encoding="utf-8")
+    section = source.partition(f"\n**{kind.event}** ")[2].partition("\n**")[0]
+    assert [field.name for field in fields(kind) if f"`{field.name}`" not in section] == []
+
+
+@pytest.mark.parametrize("model", [TraceTrajectory, TraceTurn])
+def test_traces_md_names_every_key_of_a_trace(model: type[TraceTrajectory | TraceTurn]) -> None:
+    section = (ROOT / "docs" / "traces.md").read_text(encoding="utf-8").partition("\n## A run file")[0]
+    assert [name for name in model.model_fields if f"`{name}`" not in section] == []
 
 
 def test_output_is_compared_up_to_the_ellipsis() -> None:
