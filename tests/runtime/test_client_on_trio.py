@@ -23,12 +23,14 @@ def test_turns_and_streams_on_trio() -> None:
         return len(chunks)
 
     async def main() -> None:
-        async with spawn(workers=2, speedup=200) as emulated:
-            async with AgentBatch(cs=4, ce=2, base_url=emulated.urls) as batch:
-                results = await batch.map(solve, range(8))
-                assert all(result.ok and result.value >= 2 for result in results), results
-                assert [result.usage.turns for result in results] == [2] * 8
-                assert [notice.kind for notice in batch.hub.notices] == ["transport"]
-                assert batch.statistics().turns_in_flight == 0
+        async with (
+            spawn(workers=2, speedup=200) as emulated,
+            AgentBatch(cs=4, ce=2, base_url=emulated.urls) as batch,
+        ):
+            results = await batch.map(solve, range(8))
+            assert all(result.ok and result.value >= 2 for result in results), results
+            assert [result.usage.turns for result in results] == [2] * 8
+            assert [notice.kind for notice in batch.hub.notices] == ["transport"]
+            assert batch.statistics().turns_in_flight == 0
 
     anyio.run(main, backend="trio")
