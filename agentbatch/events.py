@@ -1,7 +1,7 @@
 """What happened in a batch, as frozen records: the one vocabulary of recorder, progress, metrics and hooks.
 
 Times end in `_s` and are seconds since the batch's first admission (trace seconds in a replay, spec §7); an event
-before the first admission carries a negative time or 0. Counts of tokens are `None` where the server did not tell.
+before the first admission carries 0. Counts of tokens are `None` where the server did not tell.
 Text of prompts and replies never appears here.
 """
 
@@ -64,7 +64,7 @@ class Admitted:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AttemptFailed:
-    """One try of a turn failed; `retry_in_s` is None when it was the last."""
+    """One try of a turn failed; `retry_in_s` is the back-off before the next, None when it was the last."""
 
     event: ClassVar[str] = "attempt"
     at_s: float

@@ -34,7 +34,7 @@ def demo(
 
     **Go on with:**
 
-    agentbatch replay examples/traces/sample.jsonl --emulate 2 --cs 50 --ce 3 --orders 5
+    agentbatch replay examples/traces/sample.jsonl --emulate 2 --cs 50 --ce 3 --user-cap-s 120 --orders 5
     """
     from agentbatch.cli import three_ways  # noqa: PLC0415 - the SDK and the runtime take a second to load
 

@@ -37,6 +37,7 @@ class Admission:
         self._hub = hub
         self._entries = 0
         self._attempts: dict[str, int] = {}
+        self._labels: set[str] = set()
         self._live: set[str] = set()
 
     def submit(self, batch: Any, keys: Iterable[str]) -> list[tuple[Trajectory, Ticket]]:
@@ -63,12 +64,20 @@ class Admission:
         return [self._queue(batch, key) for key in keys]
 
     def _queue(self, batch: Any, key: str) -> tuple[Trajectory, Ticket]:
-        self._attempts[key] = attempt = self._attempts.get(key, 0) + 1
         self._live.add(key)
         self._entries += 1
         submitted_s = self._clock.now()
         ticket = self.gate.ask((self._entries,), submitted_s)
-        return Trajectory(batch, key, trajectory_label(self._run, key, attempt), submitted_s), ticket
+        return Trajectory(batch, key, self._new_label(key), submitted_s), ticket
+
+    def _new_label(self, key: str) -> str:
+        """Return a label that no trajectory of this batch has had: a task may be called `a~2` where `a` runs again."""
+        while True:
+            self._attempts[key] = attempt = self._attempts.get(key, 0) + 1
+            label = trajectory_label(self._run, key, attempt)
+            if label not in self._labels:
+                self._labels.add(label)
+                return label
 
     @asynccontextmanager
     async def admitted(self, trajectory: Trajectory, ticket: Ticket) -> AsyncIterator[Trajectory]:

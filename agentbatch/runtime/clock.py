@@ -37,9 +37,8 @@ class BatchClock:
         self._begun = False
 
     def start(self) -> None:
-        """Bind to the running event loop; the origin is now until `begin` moves it."""
+        """Bind to the running event loop."""
         self._time = backend_time()
-        self._origin = self._time()
 
     def begin(self) -> None:
         """Set the origin to the first admission (spec §2); later calls change nothing."""
@@ -48,8 +47,8 @@ class BatchClock:
             self._origin = self._time()
 
     def now(self) -> float:
-        """Return trace seconds since the origin."""
-        return (self._time() - self._origin) * self.speedup
+        """Return trace seconds since the first admission; 0 before it."""
+        return (self._time() - self._origin) * self.speedup if self._begun else 0.0
 
     async def sleep(self, seconds: float) -> None:
         """Sleep for `seconds` of trace time."""

@@ -41,6 +41,8 @@ class Hub:
             try:
                 hook(event)
             except Exception as error:
+                if hook not in self._hooks:  # it failed on the notice of another one's failure, and is dropped already
+                    continue
                 self._hooks.remove(hook)
                 self.notice("hook-failed", f"event hook {hook!r} raised {error!r} and gets no more events")
 

@@ -14,6 +14,7 @@ from agentbatch.policy.caas import Progress
 from agentbatch.runtime import current
 from agentbatch.runtime.job import EnvironmentJob
 from agentbatch.runtime.results import Timing, Usage
+from agentbatch.runtime.stream import close_within
 from agentbatch.runtime.tool import run_tool
 from agentbatch.runtime.turn import Turn, describe, outcome_of
 
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
     from agentbatch.runtime.batch import AgentBatch
     from agentbatch.runtime.client import TrajectoryClient
     from agentbatch.runtime.gate import Ticket
-CLOSE_WITHIN_S = 5.0
-"""How long closing an abandoned stream may hold up the end of its trajectory, wall seconds."""
 
 
 class Trajectory:
@@ -80,7 +79,9 @@ class Trajectory:
         ends, cancelled or not. Never retried. Keyword arguments go through `functools.partial`.
         """
         async with self.environment(resource):
-            return await run_tool(tool, args, self.batch.thread_limiter)
+            # A limiter of its own: slots are the only limit. A shared one would be a second, and a tool whose thread
+            # runs another tool inside its own job would wait for itself (ha-mcp#2369).
+            return await run_tool(tool, args, anyio.CapacityLimiter(1))
 
     def cancel(self, reason: str = "cancelled by the harness") -> None:
         """Cancel this trajectory alone; its result is `Failed` with a `TrajectoryCancelled` that gives `reason`."""
@@ -163,8 +164,8 @@ class Trajectory:
                 raise TrajectoryCancelled(self._cancel_reason or "cancelled")
         finally:
             current.trajectory.set(before)
-            await self._close_streams()
             self._open = False
+            await self._close_streams()
             if self._jobs_open:
                 self.batch.hub.notice(
                     "overrun",
@@ -175,8 +176,7 @@ class Trajectory:
 
     async def _close_streams(self) -> None:
         for close in tuple(self.open_streams.values()):
-            with anyio.move_on_after(CLOSE_WITHIN_S, shield=True):  # even when cancelled, but never for long
-                await close()
+            await close_within(close)
 
     def begin_turn(self, endpoint: str, streamed: bool) -> Turn:
         """Start the clock of one model call."""

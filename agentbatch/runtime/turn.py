@@ -34,7 +34,7 @@ class Turn:
 
     __slots__ = (
         "_trajectory", "attempts", "cached_tokens", "endpoint", "first_byte_s", "in_environment", "number", "open",
-        "output_tokens", "prompt_tokens", "started_s", "streamed", "worker",
+        "output_tokens", "prompt_tokens", "reading", "started_s", "streamed", "worker",
     )  # fmt: skip
 
     def __init__(self, trajectory: Trajectory, endpoint: str, streamed: bool, number: int) -> None:
@@ -52,11 +52,12 @@ class Turn:
         self.cached_tokens: int | None = None
         self.output_tokens: int | None = None
         self.open = True
+        self.reading = False
+        """A read of the body is under way; it learns how the turn ends, so that a close within it does not say."""
 
     def route(self) -> str:
         """Choose the worker for the next attempt and count it as in flight there."""
         self.unroute()
-        self.attempts += 1
         self.worker = self._trajectory.workers.take(self._trajectory.label)
         return self.worker
 
@@ -91,7 +92,7 @@ class Turn:
             self.cached_tokens = _field(details, "cached_tokens")
 
     def attempt_failed(self, error: BaseException, retry_in_s: float | None) -> None:
-        """Report one failed attempt; the turn goes on after `retry_in_s`, or ends when that is None."""
+        """Report one failed attempt; the turn goes on after `retry_in_s` wall seconds, or ends when that is None."""
         self.unroute()
         self._trajectory.attempt_failed(
             AttemptFailed(
@@ -101,7 +102,7 @@ class Turn:
                 attempt=self.attempts,
                 error=self._trajectory.redact(describe(error)),
                 status=getattr(error, "status_code", None),
-                retry_in_s=retry_in_s,
+                retry_in_s=None if retry_in_s is None else retry_in_s * self._trajectory.clock.speedup,
             )
         )
 
