@@ -13,10 +13,11 @@ def parse_limits(text: str) -> dict[str, int]:
     """
     limits: dict[str, int] = {}
     for part in text.split(","):
-        name, equals, number = part.strip().rpartition("=")
+        name, equals, number = (piece.strip() for piece in part.rpartition("="))
         if not equals:
             name = "default"
-        if not name or name in limits or not number.strip().isdecimal() or int(number) < 1:
+        # nine digits: a limit that no machine has, and no more than int() takes
+        if not name or name in limits or not (number.isdecimal() and len(number) <= 9 and int(number) >= 1):
             raise UsageError(
                 f"--ce takes a number of at least 1, or name=N,name=N with names all different, not {text!r}"
             )

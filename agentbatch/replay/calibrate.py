@@ -9,8 +9,8 @@ import openai
 from agentbatch.errors import StartUpError
 from agentbatch.replay.text import Calibration, text
 
-SHORT, LONG = 600, 2600
-"""Characters of the probes; long enough that a tokenizer's rounding does not matter."""
+SHORT, LONG = 400, 1600
+"""Characters of the probes: so long that a tokenizer's rounding hardly matters, so short that any server takes them."""
 
 
 async def calibrate(client: openai.AsyncOpenAI, model: str) -> Calibration | None:

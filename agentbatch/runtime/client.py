@@ -7,12 +7,13 @@ public API; that one method is overridden and nothing else is patched. Works wit
 from __future__ import annotations
 
 from collections.abc import Mapping
+from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any
 
 from openai import AsyncOpenAI, AsyncStream
 
 from agentbatch.runtime.retry import call_with_retries
-from agentbatch.runtime.stream import TurnStream
+from agentbatch.runtime.stream import TurnStream, finish_on_close, observe_body, usage_in_body
 from agentbatch.runtime.turn import Turn
 from agentbatch.wire import ROUTING_KEY_HEADER
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from agentbatch.runtime.trajectory import Trajectory
 
 RAW_RESPONSE_HEADER = "X-Stainless-Raw-Response"
+_ROUTING_KEY = ROUTING_KEY_HEADER.lower()
 TURN_ENDPOINTS = frozenset({"/chat/completions", "/completions", "/responses"})
 USAGE_ENDPOINTS = frozenset({"/chat/completions", "/completions"})
 """Where `stream_options.include_usage` exists."""
@@ -31,16 +33,17 @@ class TrajectoryClient(AsyncOpenAI):
     `close()` and `async with` are harmless: the connection pool belongs to the batch.
     """
 
-    def __init__(self, *, trajectory: Trajectory, **options: Any) -> None:
+    def __init__(self, *, trajectory: Trajectory, home: str | None = None, **options: Any) -> None:
         self._trajectory = trajectory
-        super().__init__(**options)
-        urls = trajectory.workers.urls
-        # a copy that the caller pointed at another base_url is labelled and counted, but not placed
-        self._placed = len(urls) > 1 and str(self.base_url).rstrip("/") == urls[0]
+        super().__init__(**_without_label(options))
+        self._home = str(self.base_url) if home is None else home
+        # a copy that the caller pointed at another base_url is labelled and counted, but on none of our workers
+        self._elsewhere = str(self.base_url) != self._home
+        self._placed = not self._elsewhere and len(trajectory.workers.urls) > 1
 
     def copy(self, *, _extra_kwargs: Mapping[str, Any] = {}, **options: Any) -> TrajectoryClient:
         """Copy with other options, as in the SDK; the copy keeps the label."""
-        extra = {"trajectory": self._trajectory, **_extra_kwargs}
+        extra = {"trajectory": self._trajectory, "home": self._home, **_extra_kwargs}
         return super().copy(_extra_kwargs=extra, **options)
 
     with_options = copy
@@ -59,7 +62,7 @@ class TrajectoryClient(AsyncOpenAI):
         trajectory.check_open()
         given = options.headers if isinstance(options.headers, Mapping) else {}
         raw = given.get(RAW_RESPONSE_HEADER)
-        options.headers = {**given, ROUTING_KEY_HEADER: trajectory.label}
+        options.headers = {**_unlabelled(given), ROUTING_KEY_HEADER: trajectory.label}
         path = str(options.url)
         if path not in TURN_ENDPOINTS:
             return await super().request(cast_to, options, stream=stream, stream_cls=stream_cls)
@@ -73,9 +76,11 @@ class TrajectoryClient(AsyncOpenAI):
         send = super().request
 
         async def send_once() -> Any:
-            worker = turn.route()
-            if self._placed:
-                options.url = worker + path
+            turn.attempts += 1
+            if not self._elsewhere:
+                worker = turn.route()
+                if self._placed:
+                    options.url = worker + path
             return await send(cast_to, options, stream=stream, stream_cls=stream_cls)
 
         try:
@@ -84,6 +89,16 @@ class TrajectoryClient(AsyncOpenAI):
         except BaseException as error:
             turn.finish(error)
             raise
+
+
+def _unlabelled(headers: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Drop the routing key under any spelling: openai 2 would send a lower-case one beside ours."""
+    return {name: value for name, value in headers.items() if name.lower() != _ROUTING_KEY}
+
+
+def _without_label(options: dict[str, Any]) -> dict[str, Any]:
+    headers = options.get("default_headers")
+    return options if headers is None else {**options, "default_headers": _unlabelled(headers)}
 
 
 def _ask_for_usage(options: Any) -> bool:
@@ -102,47 +117,33 @@ def _observe(reply: Any, turn: Turn, raw: str | None, hide_usage: bool) -> Any:
     """End the turn when its body has been read: now for a plain reply, later for whatever streams."""
     if isinstance(reply, AsyncStream):
         stream: AsyncStream[Any] = TurnStream(reply, turn, hide_usage=hide_usage)
+        finish_on_close(reply.response, turn)
         turn.keep_open(stream.close)
         return stream
     if raw is None:
         turn.read_usage(getattr(reply, "usage", None))
         turn.finish()
-        return reply
-    _observe_raw(reply, turn, raw, hide_usage)
+    elif raw == "true" and not turn.streamed:  # read already
+        turn.read_usage(usage_in_body(reply.http_response))
+        turn.finish()
+    else:
+        turn.keep_open(finish_on_close(reply.http_response, turn))
+        observe_body(reply.http_response, turn)
+        _observe_parsed(reply, turn, hide_usage)
     return reply
 
 
-def _observe_raw(reply: Any, turn: Turn, raw: str, hide_usage: bool) -> None:
-    """Follow a raw response: its parsed stream, or the moment when its body is closed."""
-    http_response = reply.http_response
-    if raw == "true" and not turn.streamed:  # read already
-        turn.read_usage(_usage_in_body(http_response))
-        turn.finish()
-        return
-    parse, aclose = reply.parse, http_response.aclose
+def _observe_parsed(reply: Any, turn: Turn, hide_usage: bool) -> None:
+    """Follow the stream that a raw response parses to."""
+    parse = reply.parse
 
-    def parse_and_observe(*args: Any, **kwargs: Any) -> Any:
-        parsed = parse(*args, **kwargs)
+    def observed(parsed: Any) -> Any:
         return TurnStream(parsed, turn, hide_usage=hide_usage) if isinstance(parsed, AsyncStream) else parsed
 
-    async def close_and_finish() -> None:
-        try:
-            await aclose()
-        finally:
-            if not turn.streamed:
-                turn.read_usage(_usage_in_body(http_response))
-            turn.finish()
+    async def parse_later(*args: Any, **kwargs: Any) -> Any:
+        return observed(await parse(*args, **kwargs))
 
-    if raw == "true":
-        reply.parse = parse_and_observe
-    http_response.aclose = close_and_finish
-    turn.keep_open(close_and_finish)
+    def parse_now(*args: Any, **kwargs: Any) -> Any:
+        return observed(parse(*args, **kwargs))
 
-
-def _usage_in_body(http_response: Any) -> Any:
-    """Read usage from a JSON body that has been read; None where there is none."""
-    try:
-        body = http_response.json()
-    except Exception:  # not read, not JSON, not UTF-8: then there is no usage to report
-        return None
-    return body.get("usage") if isinstance(body, dict) else None
+    reply.parse = parse_later if iscoroutinefunction(parse) else parse_now

@@ -1,16 +1,26 @@
-"""A streamed reply that ends its turn: at exhaustion, at close, or at the trajectory's end."""
+"""Replies that stream: each ends its turn once, at exhaustion, at an error, at close, or with its trajectory."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, TypeVar
 
+import anyio
 from openai import AsyncStream
 
 from agentbatch.runtime.turn import Turn
 
 T = TypeVar("T")
+
+CLOSE_WITHIN_S = 5.0
+"""How long closing an abandoned stream may hold up whoever goes on, wall seconds."""
+
+
+async def close_within(close: Callable[[], Awaitable[None]]) -> None:
+    """Close something abandoned: even when cancelled, but never for long; its errors concern nobody any more."""
+    with anyio.move_on_after(CLOSE_WITHIN_S, shield=True), contextlib.suppress(Exception):
+        await close()
 
 
 class TurnStream(AsyncStream[T]):
@@ -32,6 +42,7 @@ class TurnStream(AsyncStream[T]):
     async def __anext__(self) -> T:
         turn = self._turn
         while True:
+            turn.reading = True
             try:
                 chunk = await self._inner.__anext__()
             except StopAsyncIteration:
@@ -39,7 +50,11 @@ class TurnStream(AsyncStream[T]):
                 raise
             except BaseException as error:
                 turn.finish(error)
+                # openai 2 leaves it open, and the server generates on for nobody
+                await close_within(self._inner.response.aclose)
                 raise
+            finally:
+                turn.reading = False
             turn.first_byte()
             usage = _usage_of(chunk)
             if usage is not None:
@@ -65,6 +80,67 @@ class TurnStream(AsyncStream[T]):
         if name == "_inner":  # not set yet: no recursion
             raise AttributeError(name)
         return getattr(self._inner, name)
+
+
+def finish_on_close(response: Any, turn: Turn) -> Callable[[], Awaitable[None]]:
+    """End `turn` when `response` is closed, which the SDK's stream helpers do past the stream; return that close."""
+    aclose = response.aclose
+
+    async def close_and_finish() -> None:
+        try:
+            await aclose()
+        finally:
+            if not turn.reading:
+                turn.finish()
+
+    response.aclose = close_and_finish
+    return close_and_finish
+
+
+def observe_body(response: Any, turn: Turn) -> None:
+    """End `turn` with the body of a raw response that its caller reads: its first byte, its usage, its error."""
+    aiter_raw, aread = response.aiter_raw, response.aread
+
+    async def iterate(*args: Any, **kwargs: Any) -> AsyncIterator[bytes]:
+        within = turn.reading  # `read` below or a TurnStream reads through us, and ends the turn itself
+        parts = aiter_raw(*args, **kwargs)
+        while True:
+            turn.reading = True
+            try:
+                part = await anext(parts)
+            except StopAsyncIteration:
+                break
+            except BaseException as error:
+                turn.finish(error)
+                raise
+            finally:
+                turn.reading = within
+            if turn.streamed:
+                turn.first_byte()
+            yield part
+        if not within:
+            turn.finish()
+
+    async def read() -> bytes:
+        turn.reading = True  # reading to the end closes the response before its content is there
+        try:
+            content: bytes = await aread()
+        finally:
+            turn.reading = False
+        turn.read_usage(usage_in_body(response))
+        turn.finish()
+        return content
+
+    response.aiter_raw, response.aread = iterate, read
+
+
+def usage_in_body(response: Any) -> Any:
+    """Read usage from a JSON body that has been read; None where there is none."""
+    try:
+        body = response.json()
+    except Exception:  # not read, not JSON, not UTF-8: then there is no usage to report
+        return None
+    return body.get("usage") if isinstance(body, dict) else None
 
 
 def _usage_of(chunk: Any) -> Any:

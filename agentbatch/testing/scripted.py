@@ -23,6 +23,8 @@ class Answer:
         text: content of the reply. usage: token counts to report; None reports none.
         delay_s: wall seconds before the answer. headers: extra response headers.
         cut_after: for a stream, break the connection after so many chunks.
+        fail_after: for a stream, send an error event after so many chunks, and no more.
+        stall_after: for a stream, say nothing more after so many chunks, until the client leaves.
     """
 
     status: int = 200
@@ -38,6 +40,8 @@ class Answer:
     delay_s: float = 0.0
     headers: Mapping[str, str] = field(default_factory=dict)
     cut_after: int | None = None
+    fail_after: int | None = None
+    stall_after: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -62,6 +66,7 @@ class ScriptedServer:
 
     Attributes:
         received: every POST, in order of arrival. peak: the most POSTs at once. connections: open now.
+        gets: every GET, the start-up question of a batch among them.
     """
 
     def __init__(self, script: Script | None = None, *, delay_s: float = 0.0) -> None:
@@ -70,6 +75,7 @@ class ScriptedServer:
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self.received: list[Received] = []
+        self.gets: list[Received] = []
         self.in_flight = self.peak = 0
 
     @property
@@ -105,13 +111,14 @@ class ScriptedServer:
         try:
             while (received := await _read(reader)) is not None:
                 if received.method == "GET":
+                    self.gets.append(received)
                     writer.write(_plain(200, {}, {"object": "list", "data": [{"id": "scripted", "object": "model"}]}))
                     continue
                 self.received.append(received)
                 self.in_flight += 1
                 self.peak = max(self.peak, self.in_flight)
                 try:
-                    await self._answer(received, writer)
+                    await self._answer(received, reader, writer)
                 finally:
                     self.in_flight -= 1
         except (ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
@@ -119,30 +126,34 @@ class ScriptedServer:
         finally:
             writer.close()
 
-    async def _answer(self, received: Received, writer: asyncio.StreamWriter) -> None:
+    async def _answer(
+        self, received: Received, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         answer = self._script(received)
         if self._delay_s + answer.delay_s:
             await asyncio.sleep(self._delay_s + answer.delay_s)
         if answer.status != 200:
-            error = {"error": {"message": answer.text, "type": "scripted", "code": None, "param": None}}
-            writer.write(_plain(answer.status, answer.headers, error))
+            writer.write(_plain(answer.status, answer.headers, _error(answer)))
         elif received.body.get("stream"):
-            await self._stream(received, answer, writer)
+            await self._stream(received, answer, reader, writer)
         else:
             writer.write(_plain(200, answer.headers, _reply(received.path, answer)))
         await writer.drain()
 
-    async def _stream(self, received: Received, answer: Answer, writer: asyncio.StreamWriter) -> None:
+    async def _stream(
+        self, received: Received, answer: Answer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         head = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
         writer.write(head.encode())
-        chunks = [_chunk({"delta": {"role": "assistant", "content": word}}) for word in answer.text.split(" ")]
-        chunks.append(_chunk({"delta": {}, "finish_reason": "stop"}))
-        wants_usage = (received.body.get("stream_options") or {}).get("include_usage")
-        if wants_usage and answer.usage is not None:
-            chunks.append({**_chunk(None), "usage": answer.usage})
-        for sent, chunk in enumerate(chunks):
+        for sent, chunk in enumerate(_chunks(received, answer)):
             if sent == answer.cut_after:
                 raise ConnectionResetError("cut, as scripted")
+            if sent == answer.stall_after:
+                await reader.read()  # returns when the client has gone
+                raise ConnectionResetError("left while stalled, as scripted")
+            if sent == answer.fail_after:
+                _write_chunk(writer, f"data: {json.dumps(_error(answer))}\n\n")
+                break
             _write_chunk(writer, f"data: {json.dumps(chunk)}\n\n")
             await writer.drain()
             await asyncio.sleep(0)
@@ -189,9 +200,31 @@ def _reply(path: str, answer: Answer) -> dict[str, Any]:
     return {**common, "object": kind, "choices": choices, "usage": answer.usage}
 
 
-def _chunk(choice: Mapping[str, Any] | None) -> dict[str, Any]:
-    choices = [] if choice is None else [{"index": 0, "finish_reason": None, **choice}]
-    return {"id": "scripted", "object": "chat.completion.chunk", "created": 1, "model": "scripted", "choices": choices}
+def _error(answer: Answer) -> dict[str, Any]:
+    return {"error": {"message": answer.text, "type": "scripted", "code": None, "param": None}}
+
+
+def _chunks(received: Received, answer: Answer) -> list[dict[str, Any]]:
+    """One chunk a word, then the end as the endpoint says it; usage where it was asked for."""
+    words = answer.text.split(" ")
+    if received.path.endswith("/responses"):
+        place = {"item_id": "m", "output_index": 0, "content_index": 0, "logprobs": []}
+        kind = "response.output_text.delta"
+        events: list[dict[str, Any]] = [{"type": kind, "delta": word, **place} for word in words]
+        events.append({"type": "response.completed", "response": _reply(received.path, answer)})
+        return [{**event, "sequence_number": number} for number, event in enumerate(events)]
+    if received.path.endswith("/chat/completions"):
+        kind = "chat.completion.chunk"
+        choices: list[dict[str, Any]] = [{"delta": {"role": "assistant", "content": word}} for word in words]
+        choices.append({"delta": {}, "finish_reason": "stop"})
+    else:
+        kind = "text_completion"
+        choices = [{"text": word} for word in words] + [{"text": "", "finish_reason": "stop"}]
+    common = {"id": "scripted", "object": kind, "created": 1, "model": "scripted"}
+    chunks = [{**common, "choices": [{"index": 0, "finish_reason": None, **choice}]} for choice in choices]
+    if (received.body.get("stream_options") or {}).get("include_usage") and answer.usage is not None:
+        chunks.append({**common, "choices": [], "usage": answer.usage})
+    return chunks
 
 
 def _write_chunk(writer: asyncio.StreamWriter, text: str) -> None:
