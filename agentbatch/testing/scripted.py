@@ -73,6 +73,7 @@ class ScriptedServer:
         self._script = script or (lambda received: Answer())
         self._delay_s = delay_s
         self._server: asyncio.Server | None = None
+        self._url = ""
         self._tasks: set[asyncio.Task[None]] = set()
         self.received: list[Received] = []
         self.gets: list[Received] = []
@@ -80,10 +81,10 @@ class ScriptedServer:
 
     @property
     def url(self) -> str:
-        """OpenAI base URL of the server."""
-        if self._server is None:
+        """OpenAI base URL of the server; still told after its end."""
+        if not self._url:
             raise RuntimeError("the server is not running: use it inside `async with`")
-        return f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}/v1"
+        return self._url
 
     @property
     def connections(self) -> int:
@@ -92,6 +93,7 @@ class ScriptedServer:
 
     async def __aenter__(self) -> ScriptedServer:
         self._server = await asyncio.start_server(self._connected, "127.0.0.1", 0, backlog=4096)
+        self._url = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}/v1"
         return self
 
     async def __aexit__(

@@ -1,0 +1,37 @@
+"""What several test files here share."""
+
+from collections.abc import Callable
+from typing import Any
+
+import anyio
+
+from agentbatch import AgentBatch
+from agentbatch.events import AttemptFailed, Event, JobEnded, TurnEnded
+
+ASK: Any = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
+
+
+def turns(events: list[Event]) -> list[TurnEnded]:
+    return [event for event in events if isinstance(event, TurnEnded)]
+
+
+def attempts(events: list[Event]) -> list[AttemptFailed]:
+    return [event for event in events if isinstance(event, AttemptFailed)]
+
+
+def jobs(events: list[Event]) -> list[JobEnded]:
+    return [event for event in events if isinstance(event, JobEnded)]
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    """Wait for something that another process or connection brings about."""
+    with anyio.fail_after(10):
+        while not holds():  # noqa: ASYNC110 - nobody here to set an event
+            await anyio.sleep(0.005)
+
+
+def assert_nothing_held(batch: AgentBatch) -> None:
+    statistics = batch.statistics()
+    for gate in (statistics.admission, *statistics.environment.values()):
+        assert (gate.held, gate.waiting) == (0, 0)
+    assert statistics.turns_in_flight == 0
