@@ -100,6 +100,7 @@ class EnvironmentJob:
             try:
                 await ticket.wait()
             except BaseException as error:
+                ticket.granted_s = None  # granted in this very tick, perhaps: its block never began all the same
                 self._end(error)
                 raise
         self._users = self._operations = 1
