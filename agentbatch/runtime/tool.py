@@ -22,5 +22,6 @@ async def run_tool(tool: Callable[..., Any], args: tuple[Any, ...], limiter: any
     """Return what `tool(*args)` returns; a thread is waited for even when cancelled, since it cannot be stopped."""
     if is_async(tool):
         return await tool(*args)
-    result = await anyio.to_thread.run_sync(functools.partial(tool, *args), limiter=limiter)
+    # boxed: trio refuses a thread that returns a coroutine, as decorated functions and lambdas may
+    [result] = await anyio.to_thread.run_sync(lambda: [tool(*args)], limiter=limiter)
     return await result if inspect.isawaitable(result) else result
