@@ -39,6 +39,7 @@ test: $(READY) ## run the tests; ARGS goes to pytest
 check: $(READY) ## ruff, mypy --strict and the import contracts
 	@$(BIN)/python -m ruff check --output-format concise .
 	@$(BIN)/python -m mypy
+	@$(BIN)/python -m mypy tests/typing
 	@$(BIN)/lint-imports --no-logo
 
 bench: $(READY) ## run the benchmarks; ARGS goes to them

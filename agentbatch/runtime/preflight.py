@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from json import JSONDecodeError
 
 import anyio
 import openai
@@ -36,8 +37,10 @@ async def check_reachable(client: openai.AsyncOpenAI, base_urls: Sequence[str], 
         except openai.APIStatusError as error:
             if error.status_code in (401, 403):
                 hub.notice("unauthorised", f"{url} answered {error.status_code}: model calls may fail alike")
-        except openai.OpenAIError as error:
+        except (openai.OpenAIError, JSONDecodeError, UnicodeDecodeError) as error:
             hub.notice("odd-server", f"{url} answered its list of models strangely: {describe(error)}")
+        except UnicodeError as error:  # from the look-up of a host name that cannot be one
+            errors.append(_unreachable(url, error))
 
     async with anyio.create_task_group() as group:
         for url in base_urls:
@@ -46,7 +49,7 @@ async def check_reachable(client: openai.AsyncOpenAI, base_urls: Sequence[str], 
         raise errors[0]
 
 
-def _unreachable(url: str, error: openai.APIConnectionError) -> StartUpError:
+def _unreachable(url: str, error: Exception) -> StartUpError:
     cause = describe(error.__cause__ or error)
     reason = StartUpError(
         f"cannot reach {url}: {cause}; is the server running, and is the URL right (it usually ends in /v1)?"

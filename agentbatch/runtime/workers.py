@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
+from urllib.parse import urlsplit
 
 from agentbatch.errors import UsageError
 from agentbatch.policy.lbch import Ring, place
@@ -20,16 +21,13 @@ class Workers:
         alpha: load bound of Eq. 9, >= 1.
 
     Raises:
-        UsageError: no URL, a URL twice, not http(s), or alpha below 1.
+        UsageError: no URL, a URL twice, one that is none or not http(s), or alpha below 1.
     """
 
     def __init__(self, urls: Sequence[str], alpha: float = 1.25) -> None:
-        cleaned = [url.rstrip("/") for url in urls]
+        cleaned = [_checked(url).rstrip("/") for url in urls]
         if not cleaned:
             raise UsageError("base_url is empty: give the server's OpenAI-compatible URL, such as http://host:30000/v1")
-        for url in cleaned:
-            if not url.startswith(("http://", "https://")):
-                raise UsageError(f"base_url {url!r} does not start with http:// or https://")
         if len(set(cleaned)) != len(cleaned):
             raise UsageError(f"a worker URL is given twice: {', '.join(cleaned)}")
         if not alpha >= 1:
@@ -56,3 +54,16 @@ class Workers:
 
     def __repr__(self) -> str:
         return f"<Workers {dict(self._in_flight)}>"
+
+
+def _checked(url: object) -> str:
+    if not isinstance(url, str) or not url.lower().startswith(("http://", "https://")):
+        raise UsageError(f"base_url {url!r} does not start with http:// or https://")
+    try:
+        parts = urlsplit(url)
+        whole = parts.hostname and (parts.port is None or parts.port)
+    except ValueError as error:
+        raise UsageError(f"base_url {url!r} is not a URL: {error}") from error
+    if not whole or not url.isprintable() or " " in url:
+        raise UsageError(f"base_url {url!r} is not a URL: give one such as http://host:30000/v1")
+    return url

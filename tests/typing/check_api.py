@@ -1,0 +1,118 @@
+"""What a type checker must see in the public API: `make check` runs mypy --strict on this file; it is never executed.
+
+A `type: ignore` below is a misuse that must be reported: with the error gone, the ignore is unused and mypy fails.
+"""
+
+from dataclasses import dataclass
+from typing import Any, assert_type
+
+import openai
+from openai.types.chat import ChatCompletion, ChatCompletionChunk
+
+import agentbatch
+from agentbatch import (
+    AgentBatch,
+    BatchStatistics,
+    Completed,
+    Failed,
+    Result,
+    Timing,
+    Trajectory,
+    TrajectoryClient,
+    Usage,
+)
+from agentbatch.events import Event, TurnEnded
+
+
+@dataclass
+class Task:
+    id: int
+
+
+async def solve(trajectory: Trajectory, task: Task) -> str:
+    return f"{trajectory.key} {task.id}"
+
+
+async def map_keeps_the_types_of_task_and_value(batch: AgentBatch, tasks: list[Task]) -> None:
+    results = await batch.map(solve, tasks, key=lambda task: task.id)
+    assert_type(results, list[Completed[str] | Failed])
+    await batch.map(solve, (task for task in tasks))
+    await batch.map(solve, [1, 2])  # type: ignore[arg-type]
+    await batch.map(solve, tasks, key=lambda task: task.name)  # type: ignore[attr-defined]
+    await batch.map(lambda trajectory, task: task.id, tasks)  # type: ignore[arg-type, return-value]
+
+
+def ok_tells_the_two_apart(result: Result[str]) -> str:
+    assert_type(result.key, str)
+    assert_type(result.label, str)
+    assert_type(result.timing, Timing)
+    assert_type(result.usage, Usage)
+    if result.ok:
+        assert_type(result, Completed[str])
+        return result.value
+    assert_type(result, Failed)
+    assert_type(result.error, BaseException)
+    result.value  # type: ignore[attr-defined]  # noqa: B018
+    return str(result.error)
+
+
+def match_is_exhaustive(result: Result[int]) -> int:
+    match result:
+        case Completed(value=value):
+            return assert_type(value, int)
+        case Failed(error=error):
+            raise assert_type(error, BaseException)
+
+
+def a_completed_result_is_covariant(result: Completed[bool]) -> Completed[int]:
+    return result
+
+
+async def a_harness_that_owns_its_loop(batch: AgentBatch) -> None:
+    async with batch.trajectory(("bird", 7)) as trajectory:
+        assert_type(trajectory, Trajectory)
+        assert_type(trajectory.label, str)
+        async with trajectory.environment("web"):
+            pass
+        trajectory.environment(3)  # type: ignore[arg-type]
+        trajectory.cancel("enough")
+    assert_type(batch.statistics(), BatchStatistics)
+    assert_type(agentbatch.current_trajectory(), Trajectory | None)
+
+
+async def tools(trajectory: Trajectory) -> None:
+    assert_type(await trajectory.act(len, "abc"), Any)
+    assert_type(await agentbatch.act(solve, trajectory, Task(1), resource="web"), Any)
+    await trajectory.act("not callable")  # type: ignore[arg-type]
+    async with agentbatch.environment():
+        pass
+
+
+async def the_client_is_the_sdks(trajectory: Trajectory) -> None:
+    client = trajectory.client
+    assert_type(client, TrajectoryClient)
+    sdk: openai.AsyncOpenAI = client
+    reply = await sdk.chat.completions.create(model="m", messages=[])
+    assert_type(reply, ChatCompletion)
+    stream = await client.chat.completions.create(model="m", messages=[], stream=True)
+    assert_type(stream, openai.AsyncStream[ChatCompletionChunk])
+    assert_type(client.with_options(timeout=3.0), TrajectoryClient)
+    assert_type(client.copy(), TrajectoryClient)
+
+
+def options() -> None:
+    AgentBatch(cs=3, ce={"default": 2, "web": 1}, env_policy="fcfs", base_url=["http://a/v1", "http://b/v1"])
+    AgentBatch(cs=3, env_policy="lifo")  # type: ignore[arg-type]
+    AgentBatch(3, 2, "http://a/v1")  # type: ignore[call-arg]
+    AgentBatch(cs="3")  # type: ignore[arg-type]
+
+
+def a_hook_takes_every_event(event: Event) -> None:
+    if isinstance(event, TurnEnded):
+        assert_type(event.first_byte_s, float | None)
+    AgentBatch(cs=1, on_event=a_hook_takes_every_event)
+
+
+def records_are_frozen(timing: Timing, failed: Failed) -> None:
+    timing.ended_s = 0.0  # type: ignore[misc]
+    failed.error = ValueError()  # type: ignore[misc]
