@@ -72,6 +72,7 @@ class AttemptFailed:
     turn: int
     attempt: int
     error: str
+    worker: str = ""
     status: int | None = None
     retry_in_s: float | None = None
 

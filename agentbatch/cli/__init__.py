@@ -31,12 +31,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _run(arguments: Sequence[str] | None) -> int:
     from agentbatch.cli.app import app  # noqa: PLC0415 - typer and rich load only when a command runs
-    from agentbatch.errors import AgentBatchError  # noqa: PLC0415
-    from agentbatch.report.console import complain  # noqa: PLC0415
+    from agentbatch.errors import AgentBatchError  # noqa: PLC0415 - likewise
+    from agentbatch.report.console import complain  # noqa: PLC0415 - likewise
 
     for stream in (sys.stdout, sys.stderr):
         with suppress(AttributeError):  # replaced by something that is no text file
-            stream.reconfigure(errors="replace")  # type: ignore[union-attr]
+            stream.reconfigure(errors="replace")  # type: ignore[union-attr]  # suppressed above
     try:
         status = app(None if arguments is None else list(arguments), prog_name="agentbatch", standalone_mode=False)
     except AgentBatchError as error:
@@ -55,7 +55,7 @@ def _run(arguments: Sequence[str] | None) -> int:
 
 
 def _advice(error: Exception) -> str:
-    message = str(error.format_message()).rstrip(".")  # type: ignore[attr-defined]
+    message = str(error.format_message()).rstrip(".")  # type: ignore[attr-defined]  # click's, checked by the caller
     command = getattr(getattr(error, "ctx", None), "command_path", "agentbatch")
     return f"{message}; see {command} --help" if message else ""  # the help was shown instead
 

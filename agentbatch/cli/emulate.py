@@ -11,7 +11,6 @@ import typer
 from agentbatch.emulator.command import run_until_stopped
 from agentbatch.emulator.server import Emulator
 from agentbatch.emulator.settings import Settings
-from agentbatch.errors import AgentBatchError
 from agentbatch.sim import DEFAULT_PRESET, POLICIES, PRESETS
 
 
@@ -59,16 +58,12 @@ def emulate(
 
     Try it: curl http://127.0.0.1:31100/server_info
     """
-    try:
-        settings = Settings(
-            workers=workers, base_port=base_port, speedup=speedup, preset=preset, schedule_policy=schedule_policy,
-            kv_tokens=kv_tokens, state_slots=state_slots, host=host, token=token,
-            script=None if script is None else str(script),
-        )
-        run_until_stopped(settings, lambda emulator: _announce(emulator, as_json=as_json))
-    except AgentBatchError as error:
-        typer.echo(f"agentbatch emulate: {error}", err=True)
-        raise typer.Exit(2) from None
+    settings = Settings(
+        workers=workers, base_port=base_port, speedup=speedup, preset=preset, schedule_policy=schedule_policy,
+        kv_tokens=kv_tokens, state_slots=state_slots, host=host, token=token,
+        script=None if script is None else str(script),
+    )
+    run_until_stopped(settings, lambda emulator: _announce(emulator, as_json=as_json))
 
 
 def _announce(emulator: Emulator, *, as_json: bool) -> None:

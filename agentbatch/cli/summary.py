@@ -28,9 +28,9 @@ def summary(
     agentbatch summary run.jsonl
     """
     from agentbatch.report.console import say, stdout  # noqa: PLC0415 - see app.py: only what this command needs
-    from agentbatch.report.table import figures_table, note_lines  # noqa: PLC0415
-    from agentbatch.trace.run import read_run  # noqa: PLC0415
-    from agentbatch.trace.summary import summarize  # noqa: PLC0415
+    from agentbatch.report.table import figures_table, note_lines  # noqa: PLC0415 - likewise
+    from agentbatch.trace.run import read_run  # noqa: PLC0415 - likewise
+    from agentbatch.trace.summary import summarize  # noqa: PLC0415 - likewise
 
     figures = summarize(read_run(run)).to_dict()
     if as_json:

@@ -101,6 +101,7 @@ class Admission:
         """Give the slot, or the place in the queue, back; the second call for a ticket changes nothing."""
         if not ticket.open:
             return
+        ended_s = self._clock.now()  # before the slot is handed on: an end never follows the admission it made room for
         self.gate.leave(ticket)
         self._live.discard(trajectory.key)
         ok = error is None
@@ -109,7 +110,7 @@ class Admission:
         cancelled = isinstance(error, TrajectoryCancelled)
         self._hub.emit(
             TrajectoryEnded(
-                at_s=self._clock.now(),
+                at_s=ended_s,
                 key=trajectory.key,
                 label=trajectory.label,
                 admitted_s=trajectory.admitted_s,

@@ -96,7 +96,6 @@ class AgentBatch:
         self._workers = Workers(options.base_urls, alpha) if options.base_urls else None
         self._admission = Admission(options.run, options.cs, self.clock, self.hub)
         self._gates = {name: Gate(name, limit, self.clock) for name, limit in options.ce.items()}
-        self._thread_limiter: anyio.CapacityLimiter | None = None
         self._http_client: Any = None
         self._root: Any = None
         self._record = record
@@ -112,7 +111,6 @@ class AgentBatch:
             raise BatchClosed("an AgentBatch was entered twice: make a new one for each `async with`")
         options = self.options
         self.clock.start()
-        self._thread_limiter = anyio.CapacityLimiter(sum(options.ce.values()))
         try:
             if options.base_urls:
                 check_descriptors(options.cs)
@@ -217,13 +215,6 @@ class AgentBatch:
         if self._workers is None:
             raise UsageError("this batch has no server: give AgentBatch(base_url=…) or set OPENAI_BASE_URL")
         return self._workers
-
-    @property
-    def thread_limiter(self) -> anyio.CapacityLimiter:
-        """As many tool threads as environment slots: anyio's own 40 would be a second, hidden limit."""
-        self.check_open()
-        assert self._thread_limiter is not None  # noqa: S101 - set on entry
-        return self._thread_limiter
 
     def gate(self, resource: str) -> Gate:
         """Return the gate of an environment resource.

@@ -61,11 +61,14 @@ class Gate:
             ticket.grant(asked_s)
         return ticket
 
-    def leave(self, ticket: Ticket) -> None:
-        """Withdraw or release `ticket`; a second call changes nothing."""
-        if ticket.open:
-            ticket.open = False
-            self._wake(self._table.leave(ticket))
+    def leave(self, ticket: Ticket) -> bool:
+        """Withdraw or release `ticket`; True when its slot went to a waiter. A second call changes nothing."""
+        if not ticket.open:
+            return False
+        ticket.open = False
+        granted = self._table.leave(ticket)
+        self._wake(granted)
+        return bool(granted)
 
     def resize(self, capacity: int) -> None:
         """Change the limit; held slots stay until they are given back."""

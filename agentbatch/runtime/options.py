@@ -97,7 +97,7 @@ def check_options(
     if env_policy not in ("caas", "fcfs"):
         raise UsageError(f"env_policy must be 'caas' or 'fcfs', not {env_policy!r}")
     try:
-        order = EnvironmentOrder(policy=env_policy, band_s=band_s, bucket_s=bucket_s)  # type: ignore[arg-type]
+        order = EnvironmentOrder(policy=env_policy, band_s=band_s, bucket_s=bucket_s)  # type: ignore[arg-type]  # checked above
     except ValueError as error:
         raise UsageError(str(error)) from error
     if isinstance(retries, bool) or not isinstance(retries, int) or retries < 0:

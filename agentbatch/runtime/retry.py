@@ -47,7 +47,7 @@ def wait_s(state: tenacity.RetryCallState) -> float:
     asked = _asked_wait_s(error)
     if asked is not None:
         return asked * random.uniform(1.0, 1.25)  # noqa: S311 - spreading retries, not cryptography
-    return random.uniform(0.05, min(MAX_WAIT_S, 2.0 ** (state.attempt_number - 1)))  # noqa: S311
+    return random.uniform(0.05, min(MAX_WAIT_S, 2.0 ** (state.attempt_number - 1)))  # noqa: S311 - likewise
 
 
 async def call_with_retries(send: Callable[[], Awaitable[R]], turn: Turn, attempts: int) -> R:

@@ -72,7 +72,7 @@ class TurnStream(AsyncStream[T]):
             await self._inner.close()
             # a generator left half-way would be closed by the garbage collector, late and with a warning on trio
             with contextlib.suppress(RuntimeError):  # another task is reading from it right now
-                await self._inner._iterator.aclose()  # type: ignore[attr-defined]
+                await self._inner._iterator.aclose()  # type: ignore[attr-defined]  # a generator
         finally:
             self._turn.finish()
 

@@ -93,6 +93,7 @@ class Turn:
 
     def attempt_failed(self, error: BaseException, retry_in_s: float | None) -> None:
         """Report one failed attempt; the turn goes on after `retry_in_s` wall seconds, or ends when that is None."""
+        worker = self.worker
         self.unroute()
         self._trajectory.attempt_failed(
             AttemptFailed(
@@ -100,6 +101,7 @@ class Turn:
                 label=self._trajectory.label,
                 turn=self.number,
                 attempt=self.attempts,
+                worker=worker,
                 error=self._trajectory.redact(describe(error)),
                 status=getattr(error, "status_code", None),
                 retry_in_s=None if retry_in_s is None else retry_in_s * self._trajectory.clock.speedup,

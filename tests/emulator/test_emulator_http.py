@@ -1,53 +1,20 @@
-"""The emulator over real HTTP, through the real SDK."""
+"""The emulator over real HTTP, through the real SDK: what it answers."""
 
 import asyncio
-import contextlib
 import json
-import socket
-from collections.abc import AsyncIterator
 from typing import Any
 
 import aiohttp
 import openai
 import pytest
-from openai import AsyncOpenAI
+from emulator_helpers import EXACT, TOOL, raw, running, until, user
 
 from agentbatch import __version__
-from agentbatch.emulator import Emulator, Reply, ToolCall, serve
+from agentbatch.emulator import Reply, ToolCall
 from agentbatch.emulator.endpoint import MAX_BODY_BYTES
-from agentbatch.errors import StartUpError, UsageError
 from agentbatch.wire import ROUTING_KEY_HEADER
 
 pytestmark = pytest.mark.asyncio
-EXACT = {"ignore_eos": True}
-TOOL: Any = {"type": "function", "function": {"name": "ls", "parameters": {"type": "object"}}}
-
-
-@contextlib.asynccontextmanager
-async def running(**options: Any) -> AsyncIterator[tuple[Emulator, AsyncOpenAI]]:
-    options = {"workers": 1, "speedup": 5000.0, **options}
-    async with (
-        serve(**options) as emulator,
-        AsyncOpenAI(base_url=emulator.urls[0], api_key=options.get("token") or "x", max_retries=0) as client,
-    ):
-        yield emulator, client
-
-
-@contextlib.asynccontextmanager
-async def raw(emulator: Emulator, **options: Any) -> AsyncIterator[aiohttp.ClientSession]:
-    root = emulator.urls[0].removesuffix("/v1")
-    async with aiohttp.ClientSession(base_url=root, **options) as session:
-        yield session
-
-
-def user(text: str) -> Any:
-    return [{"role": "user", "content": text}]
-
-
-async def until(condition: Any) -> None:
-    async with asyncio.timeout(30):
-        while not condition():  # noqa: ASYNC110 - what is awaited happens in the server
-            await asyncio.sleep(0.005)
 
 
 async def test_a_whole_reply() -> None:
@@ -309,91 +276,3 @@ async def test_a_defect_of_the_model_fails_requests_instead_of_hanging_them(monk
                 await client.chat.completions.create(model="m", messages=user("x"), stream=stream)
         async with http.get("/health") as answer:
             assert answer.status == 503
-
-
-async def test_a_token_is_asked_of_everything_but_health() -> None:
-    async with running(token="secret") as (emulator, client), raw(emulator) as http:
-        assert await client.chat.completions.create(model="m", messages=user("x"))
-        for path in ("/v1/models", "/server_info", "/metrics", "/debug/requests", "/flush_cache"):
-            async with http.get(path) as answer:
-                assert answer.status == 401
-        async with http.get("/health") as answer:
-            assert answer.status == 200
-        with pytest.raises(openai.AuthenticationError):
-            await client.with_options(api_key="wrong").models.list()
-        assert "secret" not in repr(emulator.settings)
-
-
-async def test_a_port_in_use_is_told_before_anything_runs() -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = taken.getsockname()[1]
-        with pytest.raises(StartUpError, match=rf"127\.0\.0\.1:{port}.*choose another base port"):
-            async with serve(workers=1, base_port=port):
-                raise AssertionError("unreachable")
-
-
-async def test_ports_follow_each_other_and_are_free_again_afterwards() -> None:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    for _ in range(2):
-        async with serve(workers=1, base_port=port) as emulator:
-            assert emulator.urls == [f"http://127.0.0.1:{port}/v1"]
-
-
-async def test_the_body_of_the_block_keeps_its_own_exception() -> None:
-    with pytest.raises(ZeroDivisionError):
-        async with serve(workers=1):
-            raise ZeroDivisionError
-
-
-async def test_leaving_the_block_sends_waiting_requests_away() -> None:
-    async with serve(workers=1, speedup=1e-6) as emulator:
-        client = AsyncOpenAI(base_url=emulator.urls[0], api_key="x", max_retries=0)
-        task = asyncio.create_task(client.chat.completions.create(model="m", messages=user("x")))
-        await until(lambda: emulator.peak_in_flight() == (1,))
-    with pytest.raises(openai.InternalServerError, match="shutting down"):
-        await task
-    await client.close()
-
-
-async def test_a_cancelled_block_stops_its_servers() -> None:
-    urls: list[str] = []
-
-    async def hold() -> None:
-        async with serve(workers=1) as emulator:
-            urls.extend(emulator.urls)
-            await asyncio.Event().wait()
-
-    task = asyncio.create_task(hold())
-    await until(lambda: urls)
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    host, port = urls[0].removeprefix("http://").removesuffix("/v1").split(":")
-    with pytest.raises(ConnectionRefusedError):
-        await asyncio.open_connection(host, int(port))
-
-
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ({"workers": 0}, "workers must be 1 to 64"), ({"speedup": 0.0}, "speedup"),
-        ({"speedup": float("nan")}, "speedup"), ({"base_port": 65_535}, "base port 65535"),
-        ({"base_port": -1}, "base port -1"), ({"preset": "h100"}, "unknown preset"),
-        ({"schedule_policy": "lpm"}, "known: fcfs"), ({"kv_tokens": 0}, "kv_tokens"),
-        ({"state_slots": 1}, "state_slots"), ({"host": "0.0.0.0"}, "give a token"), ({"token": ""}, "empty token"),
-    ],
-)
-async def test_what_cannot_be_is_refused_before_anything_runs(options: dict[str, Any], said: str) -> None:
-    with pytest.raises(UsageError, match=said):
-        async with serve(**options):
-            raise AssertionError("unreachable")
-
-
-async def test_a_host_that_is_not_ours_is_a_start_up_error() -> None:
-    with pytest.raises(StartUpError, match=r"192\.0\.2\.1"):
-        async with serve(workers=1, host="192.0.2.1", token="t"):
-            raise AssertionError("unreachable")

@@ -20,7 +20,7 @@ from agentbatch.errors import StartUpError, UsageError
 
 ROOT = Path(__file__).parents[2]
 ENV = {**os.environ, "PYTHONPATH": str(ROOT)}
-EMULATE = "import typer; from agentbatch.cli.emulate import emulate; typer.run(emulate)"
+EMULATE = [sys.executable, "-m", "agentbatch", "emulate"]
 
 
 def post(url: str, body: dict[str, Any], token: str | None = None) -> Any:
@@ -36,12 +36,12 @@ def hello(url: str, token: str | None = None) -> str:
 
 
 def command(*arguments: str) -> "subprocess.Popen[str]":
-    return subprocess.Popen([sys.executable, "-c", EMULATE, *arguments], env=ENV, text=True,
+    return subprocess.Popen([*EMULATE, *arguments], env=ENV, text=True,
                             stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 
 def refused(*arguments: str) -> str:
-    done = subprocess.run([sys.executable, "-c", EMULATE, *arguments], env=ENV, text=True, capture_output=True,
+    done = subprocess.run([*EMULATE, *arguments], env=ENV, text=True, capture_output=True,
                           check=False, timeout=30)
     assert done.returncode == 2
     assert done.stdout == ""

@@ -7,6 +7,7 @@ import anyio
 
 from agentbatch import AgentBatch
 from agentbatch.events import AttemptFailed, Event, JobEnded, TurnEnded
+from agentbatch.testing import Answer, Received
 
 ASK: Any = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
 
@@ -35,3 +36,8 @@ def assert_nothing_held(batch: AgentBatch) -> None:
     for gate in (statistics.admission, *statistics.environment.values()):
         assert (gate.held, gate.waiting) == (0, 0)
     assert statistics.turns_in_flight == 0
+
+
+def in_order(*answers: Answer) -> Callable[[Received], Answer]:
+    left = list(answers)
+    return lambda received: left.pop(0)

@@ -1,13 +1,12 @@
 """Retries: bounded, spread out, and never at the expense of anybody's slot."""
 
-from collections.abc import Callable
 from types import SimpleNamespace
 
 import anyio
 import anyio.lowlevel
 import openai
 import pytest
-from runtime_helpers import ASK, attempts, turns, until
+from runtime_helpers import ASK, attempts, in_order, turns, until
 
 from agentbatch import AgentBatch
 from agentbatch.events import Event
@@ -15,24 +14,6 @@ from agentbatch.runtime import retry
 from agentbatch.testing import Answer, Received, ScriptedServer
 
 pytestmark = pytest.mark.asyncio
-
-
-def in_order(*answers: Answer) -> Callable[[Received], Answer]:
-    left = list(answers)
-    return lambda received: left.pop(0)
-
-
-@pytest.fixture
-def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """Retries do not really wait; gives what they would have waited."""
-    asked: list[float] = []
-
-    async def sleep(seconds: float) -> None:
-        asked.append(seconds)
-        await anyio.lowlevel.checkpoint()
-
-    monkeypatch.setattr(retry, "anyio", SimpleNamespace(sleep=sleep))
-    return asked
 
 
 async def test_no_slot_and_no_worker_is_held_during_back_off(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,22 +5,14 @@ from typing import Any
 import anyio
 import openai
 import pytest
+from runtime_helpers import ASK, attempts, in_order, turns
 
 from agentbatch import AgentBatch, TrajectoryClosed
-from agentbatch.events import AttemptFailed, Event, TurnEnded
+from agentbatch.events import Event
 from agentbatch.testing import Answer, ScriptedServer
 from agentbatch.wire import ROUTING_KEY_HEADER
 
 pytestmark = pytest.mark.asyncio
-ASK: Any = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
-
-
-def turns(events: list[Event]) -> list[TurnEnded]:
-    return [event for event in events if isinstance(event, TurnEnded)]
-
-
-def attempts(events: list[Event]) -> list[AttemptFailed]:
-    return [event for event in events if isinstance(event, AttemptFailed)]
 
 
 async def test_every_kind_of_call_carries_the_label_and_counts_once() -> None:
@@ -159,26 +151,9 @@ async def test_a_stream_that_breaks_is_a_failed_turn() -> None:
     assert turn.attempts == 1  # after the first byte nothing is tried again
 
 
-def _sequence(*answers: Answer) -> Any:
-    left = list(answers)
-    return lambda received: left.pop(0)
-
-
-@pytest.fixture
-def no_waiting(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """Retries do not really wait; gives what they would have waited."""
-    waits: list[float] = []
-
-    async def sleep(seconds: float) -> None:
-        waits.append(seconds)
-
-    monkeypatch.setattr("agentbatch.runtime.retry.anyio.sleep", sleep)
-    return waits
-
-
-async def test_what_may_succeed_later_is_tried_again_under_one_turn(no_waiting: list[float]) -> None:
+async def test_what_may_succeed_later_is_tried_again_under_one_turn(waits: list[float]) -> None:
     events: list[Event] = []
-    script = _sequence(Answer(status=500), Answer(status=429, headers={"Retry-After": "7"}), Answer())
+    script = in_order(Answer(status=500), Answer(status=429, headers={"Retry-After": "7"}), Answer())
     async with (
         ScriptedServer(script) as server,
         AgentBatch(cs=1, ce=1, base_url=server.url, on_event=events.append) as batch,
@@ -190,12 +165,13 @@ async def test_what_may_succeed_later_is_tried_again_under_one_turn(no_waiting: 
     assert (turn.outcome, turn.attempts) == ("ok", 3)
     assert [(one.attempt, one.status) for one in attempts(events)] == [(1, 500), (2, 429)]
     assert all(one.retry_in_s is not None for one in attempts(events))
-    assert 7.0 <= no_waiting[1] <= 8.75
+    assert {one.worker for one in attempts(events)} == {turn.worker} != {""}
+    assert 7.0 <= waits[1] <= 8.75
     assert len({one.headers[ROUTING_KEY_HEADER.lower()] for one in server.received}) == 1
 
 
 @pytest.mark.parametrize(("status", "tries"), [(400, 1), (401, 1), (404, 1), (422, 1), (503, 3), (408, 3)])
-async def test_what_cannot_succeed_is_tried_once(status: int, tries: int, no_waiting: list[float]) -> None:
+async def test_what_cannot_succeed_is_tried_once(status: int, tries: int, waits: list[float]) -> None:
     """tau2#360: a context-overflow 400 was retried."""
     events: list[Event] = []
     async with (
@@ -213,7 +189,7 @@ async def test_what_cannot_succeed_is_tried_once(status: int, tries: int, no_wai
     assert attempts(events)[-1].retry_in_s is None
 
 
-async def test_the_number_of_tries_is_the_callers(no_waiting: list[float]) -> None:
+async def test_the_number_of_tries_is_the_callers(waits: list[float]) -> None:
     async with (
         ScriptedServer(lambda received: Answer(status=500)) as server,
         AgentBatch(cs=1, ce=1, base_url=server.url, retries=0) as batch,
@@ -227,7 +203,7 @@ async def test_the_number_of_tries_is_the_callers(no_waiting: list[float]) -> No
         assert len(server.received) == 6
 
 
-async def test_the_api_key_reaches_the_server_and_nothing_else(tmp_path: Any, no_waiting: list[float]) -> None:
+async def test_the_api_key_reaches_the_server_and_nothing_else(tmp_path: Any, waits: list[float]) -> None:
     key = "sk-very-secret"
     path = tmp_path / "run.jsonl"
     script = lambda received: Answer(status=500, text=f"bad key {key}")  # noqa: E731

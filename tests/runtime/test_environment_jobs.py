@@ -244,3 +244,24 @@ def test_a_thread_keeps_its_slot_until_it_really_ends() -> None:
             assert batch.statistics().environment["default"].held == 0
 
     anyio.run(main)
+
+
+@BACKENDS
+def test_the_next_job_begins_before_the_leaving_task_goes_on(backend: str) -> None:
+    """A slot handed on must not idle while whoever left builds its next request."""
+    log: list[str] = []
+
+    async def main() -> None:
+        async with AgentBatch(cs=2, ce=1) as batch:
+
+            async def solve(trajectory: Any, name: str) -> None:
+                async with trajectory.environment():
+                    log.append(f"{name} began")
+                    await anyio.sleep(1)
+                log.append(f"{name} goes on")
+
+            await batch.map(solve, ["a", "b"])
+
+    virtual_clock.run(main, backend=backend)
+    first, second = (line[0] for line in log if line.endswith("began"))
+    assert log == [f"{first} began", f"{second} began", f"{first} goes on", f"{second} goes on"]

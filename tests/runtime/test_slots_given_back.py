@@ -10,7 +10,7 @@ import pytest
 from runtime_helpers import assert_nothing_held, jobs
 
 from agentbatch import AgentBatch, TrajectoryCancelled
-from agentbatch.events import Event, TrajectoryEnded
+from agentbatch.events import Event, JobEnded, TrajectoryEnded
 from agentbatch.testing import virtual_clock
 
 BACKENDS = pytest.mark.parametrize("backend", ["asyncio", "trio"])
@@ -255,14 +255,19 @@ def test_a_job_cancelled_in_the_tick_of_its_grant_never_ran_and_hands_the_slot_o
     events: list[Event] = []
 
     async def main() -> None:
-        async with AgentBatch(cs=3, ce=1, on_event=events.append) as batch:
-            release, head = anyio.Event(), anyio.CancelScope()
+        release, head = anyio.Event(), anyio.CancelScope()
+
+        def listen(event: Event) -> None:
+            events.append(event)
+            if isinstance(event, JobEnded) and event.label.endswith("-first"):
+                head.cancel()  # the slot is reserved for the head by now, and the head has not woken
+
+        async with AgentBatch(cs=3, ce=1, on_event=listen) as batch:
             ran: list[str] = []
 
             async def first(trajectory: Any) -> None:
                 async with trajectory.environment():
                     await release.wait()
-                head.cancel()  # the slot is reserved for the head by now, and the head has not woken
 
             async def second(trajectory: Any) -> None:
                 with head:

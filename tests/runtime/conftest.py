@@ -1,0 +1,22 @@
+"""Fixtures of the runtime's tests."""
+
+from types import SimpleNamespace
+
+import anyio
+import anyio.lowlevel
+import pytest
+
+from agentbatch.runtime import retry
+
+
+@pytest.fixture
+def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Retries do not really wait; gives what they would have waited."""
+    asked: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        asked.append(seconds)
+        await anyio.lowlevel.checkpoint()
+
+    monkeypatch.setattr(retry, "anyio", SimpleNamespace(sleep=sleep))
+    return asked
