@@ -11,8 +11,8 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-OBJECTS_PER_TRAJECTORY = 25
-MOST = 50_000
+OBJECTS_PER_TRAJECTORY = 150
+MOST = 300_000
 
 
 @contextmanager
