@@ -1,6 +1,7 @@
 """A turn through `traj.client` against the same call on a bare AsyncOpenAI, and against stock openai.
 
-64 in flight against a bare echo server; five rounds of short interleaved blocks, medians of the rounds' ratios.
+64 in flight against a bare echo server; five rounds of short interleaved blocks; the median of the
+rounds, and of a round's blocks, of the ratio of neighbours.
 """
 
 import statistics
@@ -33,6 +34,13 @@ async def _storm(create, calls: int) -> float:
     return time.perf_counter() - began
 
 
+def _rounds(ours: list[float], theirs: list[float], rounds: int) -> list[float]:
+    """Return each round's median ratio of blocks that ran side by side."""
+    ratios = [a / b for a, b in zip(ours, theirs, strict=True)]
+    size = len(ratios) // rounds
+    return [statistics.median(ratios[at * size : (at + 1) * size]) for at in range(rounds)]
+
+
 async def _measure(url: str, calls: int, rounds: int) -> dict:
     options = {"api_key": "EMPTY", "base_url": url, "max_retries": 0}
     bare = openai.AsyncOpenAI(http_client=build_http_client(IN_FLIGHT, 600.0), **options)
@@ -59,21 +67,17 @@ async def _measure(url: str, calls: int, rounds: int) -> dict:
         }
         for create in ways.values():
             await _storm(create, 4 * IN_FLIGHT)
-        for _ in range(rounds):
-            spent = dict.fromkeys(ways, 0.0)
-            for block in range(calls // BLOCK):  # short blocks in turn: a shared machine's moods hit all ways alike
-                for name in list(ways) if block % 2 else list(ways)[::-1]:
-                    spent[name] += await _storm(ways[name], BLOCK)
-            for name, sum_s in spent.items():
-                seconds[name].append(sum_s)
+        for at in range(rounds * (calls // BLOCK)):  # short blocks in turn: a shared machine's moods hit all alike
+            for name in list(ways) if at % 2 else list(ways)[::-1]:
+                seconds[name].append(await _storm(ways[name], BLOCK))
         done.set()
     await bare.close()
     await stock.close()
-    ratios = [a / b for a, b in zip(seconds["ours"], seconds["bare"], strict=True)]
-    faster = [b / a for a, b in zip(seconds["ours"], seconds["stock"], strict=True)]
+    ratios = _rounds(seconds["ours"], seconds["bare"], rounds)
+    faster = _rounds(seconds["stock"], seconds["ours"], rounds)
     return {
         "openai": openai.__version__,
-        "us_per_call": {name: round(1e6 * statistics.median(all_) / calls) for name, all_ in seconds.items()},
+        "us_per_call": {name: round(1e6 * statistics.median(all_) / BLOCK) for name, all_ in seconds.items()},
         "over_bare": round(statistics.median(ratios) - 1, 4),
         "over_bare_rounds": [round(ratio - 1, 3) for ratio in ratios],
         "times_stock": round(statistics.median(faster), 3),
