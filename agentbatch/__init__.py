@@ -11,17 +11,24 @@ if TYPE_CHECKING:
     from agentbatch.errors import (
         AgentBatchError,
         BatchClosed,
+        BatchDrained,
+        EnvironmentTimeout,
         SlotConflict,
         StartUpError,
+        TimedOut,
         TraceError,
         TrajectoryCancelled,
         TrajectoryClosed,
+        TrajectoryTimeout,
+        TurnTimeout,
         UsageError,
     )
     from agentbatch.runtime.batch import AgentBatch
+    from agentbatch.runtime.child import ChildTrajectory
     from agentbatch.runtime.client import TrajectoryClient
     from agentbatch.runtime.current import act, current_trajectory, environment
     from agentbatch.runtime.results import Completed, Failed, Result, Timing, Usage
+    from agentbatch.runtime.retry import RetryPolicy
     from agentbatch.runtime.statistics import BatchStatistics
     from agentbatch.runtime.trajectory import Trajectory
 
@@ -29,22 +36,26 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "agentbatch.errors": (
-        "AgentBatchError", "BatchClosed", "SlotConflict", "StartUpError", "TraceError", "TrajectoryCancelled",
-        "TrajectoryClosed", "UsageError",
+        "AgentBatchError", "BatchClosed", "BatchDrained", "EnvironmentTimeout", "SlotConflict", "StartUpError",
+        "TimedOut", "TraceError", "TrajectoryCancelled", "TrajectoryClosed", "TrajectoryTimeout", "TurnTimeout",
+        "UsageError",
     ),
     "agentbatch.runtime.batch": ("AgentBatch",),
+    "agentbatch.runtime.child": ("ChildTrajectory",),
     "agentbatch.runtime.client": ("TrajectoryClient",),
     "agentbatch.runtime.current": ("act", "current_trajectory", "environment"),
     "agentbatch.runtime.results": ("Completed", "Failed", "Result", "Timing", "Usage"),
+    "agentbatch.runtime.retry": ("RetryPolicy",),
     "agentbatch.runtime.statistics": ("BatchStatistics",),
     "agentbatch.runtime.trajectory": ("Trajectory",),
 }  # fmt: skip
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
-    "AgentBatch", "AgentBatchError", "BatchClosed", "BatchStatistics", "Completed", "Failed", "Result", "SlotConflict",
-    "StartUpError", "Timing", "TraceError", "Trajectory", "TrajectoryCancelled", "TrajectoryClient",
-    "TrajectoryClosed", "Usage", "UsageError", "__version__", "act", "current_trajectory", "environment",
+    "AgentBatch", "AgentBatchError", "BatchClosed", "BatchDrained", "BatchStatistics", "ChildTrajectory", "Completed",
+    "EnvironmentTimeout", "Failed", "Result", "RetryPolicy", "SlotConflict", "StartUpError", "TimedOut", "Timing",
+    "TraceError", "Trajectory", "TrajectoryCancelled", "TrajectoryClient", "TrajectoryClosed", "TrajectoryTimeout",
+    "TurnTimeout", "Usage", "UsageError", "__version__", "act", "current_trajectory", "environment",
 ]  # fmt: skip
 
 

@@ -26,6 +26,26 @@ class TrajectoryCancelled(AgentBatchError):
     """A trajectory was cancelled; stands as the error of its `Failed` result."""
 
 
+class BatchDrained(TrajectoryCancelled):
+    """The batch drains: this trajectory was never admitted; stands as the error of its `Failed` result."""
+
+
+class TimedOut(AgentBatchError, TimeoutError):
+    """Something ran longer than the batch allows; it is marked in the result, since it can move a score."""
+
+
+class TurnTimeout(TimedOut):
+    """A model call took longer than `turn_timeout_s`, retries and back-off included."""
+
+
+class EnvironmentTimeout(TimedOut):
+    """An environment job held its slot for longer than its time-out; waiting for the slot does not count."""
+
+
+class TrajectoryTimeout(TimedOut):
+    """A trajectory was active for longer than `trajectory_timeout_s`; waiting for admission does not count."""
+
+
 class SlotConflict(AgentBatchError, RuntimeError):
     """A task that holds one slot asked for another in a way that could dead-lock."""
 

@@ -14,7 +14,8 @@ from typing import ClassVar, Literal
 SCHEMA = 1
 """Version of the event records; a reader refuses a newer one."""
 
-Outcome = Literal["ok", "failed", "cancelled"]
+Outcome = Literal["ok", "failed", "cancelled", "overrun"]
+"""How something ended; "overrun" is a job that was told to stop and ran on, so that its slot came back late."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -63,6 +64,27 @@ class Admitted:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class ChildStarted:
+    """A trajectory got a child (a sub-agent, a judge): turns and jobs under its own label, in the parent's slot."""
+
+    event: ClassVar[str] = "child"
+    at_s: float
+    label: str
+    parent: str
+    """Label of the parent."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LimitsChanged:
+    """`AgentBatch.resize` was called; the limits as they are from now on."""
+
+    event: ClassVar[str] = "limits"
+    at_s: float
+    cs: int
+    ce: Mapping[str, int]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class AttemptFailed:
     """One try of a turn failed; `retry_in_s` is the back-off before the next, None when it was the last."""
 
@@ -100,6 +122,8 @@ class TurnEnded:
     in_environment: bool = False
     """The call was made while its task held an environment slot, which idles the scarcest resource."""
     error: str | None = None
+    timed_out: bool = False
+    """A time-out ended it, ours or that of its connection."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -117,6 +141,8 @@ class JobEnded:
     outcome: Outcome
     operations: int = 1
     error: str | None = None
+    timed_out: bool = False
+    """A time-out ended it, ours or the tool's own; an overrun job ended later than that."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -131,6 +157,8 @@ class TrajectoryEnded:
     outcome: Outcome
     turns: int
     error: str | None = None
+    timed_out: bool = False
+    """Its own time-out ended it; those of its turns and jobs are marked there."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -158,8 +186,10 @@ class RunEnded:
 
 
 Event = (
-    RunStarted | WorkloadKnown | Admitted | AttemptFailed | TurnEnded | JobEnded | TrajectoryEnded | Notice | RunEnded
+    RunStarted | WorkloadKnown | Admitted | ChildStarted | LimitsChanged | AttemptFailed | TurnEnded | JobEnded
+    | TrajectoryEnded | Notice | RunEnded
 )
 EVENT_TYPES: tuple[type[Event], ...] = (
-    RunStarted, WorkloadKnown, Admitted, AttemptFailed, TurnEnded, JobEnded, TrajectoryEnded, Notice, RunEnded,
-)
+    RunStarted, WorkloadKnown, Admitted, ChildStarted, LimitsChanged, AttemptFailed, TurnEnded, JobEnded,
+    TrajectoryEnded, Notice, RunEnded,
+)  # fmt: skip

@@ -30,7 +30,9 @@ ROWS: tuple[tuple[str, str, Show], ...] = (
     ("turns", "turns", _number()),
     ("jobs", "environment jobs", _number()),
     ("retries", "retries", _number()),
-    ("timeouts", "timeouts", _number()),
+    ("timeouts", "time-outs", _number()),
+    ("timed_out_trajectories", "trajectories with one", _number()),
+    ("overruns", "tools that ran on", _number()),
     ("cache_reuse", "cache reuse", _percent),
     ("input_tokens", "input tokens", _number()),
     ("cached_tokens", "cached tokens", _number()),
@@ -50,7 +52,10 @@ ROWS: tuple[tuple[str, str, Show], ...] = (
     ("wall_s", "wall time, s", _number(1)),
 )
 
-ONLY_WHERE_ANY = frozenset({"cancelled", "unfinished", "retries", "timeouts", "inference_in_environment"})
+ONLY_WHERE_ANY = frozenset(
+    {"cancelled", "unfinished", "retries", "timeouts", "timed_out_trajectories", "overruns",
+     "inference_in_environment"}
+)  # fmt: skip
 """Rows that are left out where every run has none."""
 
 DEMO_ROWS = (

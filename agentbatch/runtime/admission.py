@@ -9,38 +9,39 @@ from typing import Any, TypeVar
 
 import anyio
 
-from agentbatch.errors import SlotConflict, TrajectoryCancelled, UsageError
+from agentbatch.errors import BatchDrained, SlotConflict, TrajectoryCancelled, UsageError
 from agentbatch.events import Admitted, TrajectoryEnded
 from agentbatch.runtime import current
 from agentbatch.runtime.clock import BatchClock
 from agentbatch.runtime.gate import Gate, Ticket
 from agentbatch.runtime.hub import Hub
+from agentbatch.runtime.labels import Labels
 from agentbatch.runtime.results import Completed, Failed, Result
 from agentbatch.runtime.trajectory import Trajectory
 from agentbatch.runtime.turn import describe, outcome_of
-from agentbatch.wire import trajectory_label
 
 T = TypeVar("T")
 R = TypeVar("R")
 Solve = Callable[[Trajectory, T], Awaitable[R]]
+Pair = tuple[Trajectory, Ticket]
+
+WITHDRAWN = "the batch drains: this trajectory was not admitted any more"
 
 
 class Admission:
     """Submits trajectories in order, holds each one's slot from admission to its end, and counts how they ended."""
 
-    def __init__(self, run: str, cs: int, clock: BatchClock, hub: Hub) -> None:
+    def __init__(self, cs: int, labels: Labels, clock: BatchClock, hub: Hub) -> None:
         self.gate = Gate("admission", cs, clock)
         self.completed = 0
         self.failed = 0
-        self._run = run
+        self._labels = labels
         self._clock = clock
         self._hub = hub
         self._entries = 0
-        self._attempts: dict[str, int] = {}
-        self._labels: set[str] = set()
-        self._live: set[str] = set()
+        self._live: dict[str, Pair] = {}
 
-    def submit(self, batch: Any, keys: Iterable[str]) -> list[tuple[Trajectory, Ticket]]:
+    def submit(self, batch: Any, keys: Iterable[str]) -> list[Pair]:
         """Queue one trajectory a key, in order; nothing is queued when any key is bad.
 
         Raises:
@@ -51,7 +52,8 @@ class Admission:
         if inside is not None and inside.batch is batch:
             raise SlotConflict(
                 f"a trajectory was started inside trajectory {inside.key!r}, which holds an admission slot: with every "
-                "slot held so, nothing could go on; start it outside, or do the work in the trajectory you are in"
+                "slot held so, nothing could go on; start it outside, or do the work in the trajectory you are in, "
+                "perhaps in a child of it"
             )
         keys = list(keys)
         seen: set[str] = set()
@@ -61,30 +63,36 @@ class Admission:
                 raise UsageError(f"task key {key!r} {where}: give each trajectory its own with key=…")
             seen.add(key)
         self._clock.begin()
-        return [self._queue(batch, key) for key in keys]
+        pairs = [self._queue(batch, key) for key in keys]
+        if self.gate.closed:
+            self._withdraw_waiting()
+        return pairs
 
-    def _queue(self, batch: Any, key: str) -> tuple[Trajectory, Ticket]:
-        self._live.add(key)
+    def _queue(self, batch: Any, key: str) -> Pair:
         self._entries += 1
         submitted_s = self._clock.now()
-        ticket = self.gate.ask((self._entries,), submitted_s)
-        return Trajectory(batch, key, self._new_label(key), submitted_s), ticket
+        pair = Trajectory(batch, key, self._labels.of(key), submitted_s), self.gate.ask((self._entries,), submitted_s)
+        self._live[key] = pair
+        return pair
 
-    def _new_label(self, key: str) -> str:
-        """Return a label that no trajectory of this batch has had: a task may be called `a~2` where `a` runs again."""
-        while True:
-            self._attempts[key] = attempt = self._attempts.get(key, 0) + 1
-            label = trajectory_label(self._run, key, attempt)
-            if label not in self._labels:
-                self._labels.add(label)
-                return label
+    def drain(self) -> int:
+        """Admit no more; those that wait end with `BatchDrained`, those that run go on. Returns how many waited."""
+        self.gate.close()
+        return self._withdraw_waiting()
+
+    def _withdraw_waiting(self) -> int:
+        waiting = [pair for pair in self._live.values() if pair[1].granted_s is None]
+        for trajectory, ticket in waiting:
+            self.withdraw(trajectory, ticket, BatchDrained(WITHDRAWN))
+        return len(waiting)
 
     @asynccontextmanager
     async def admitted(self, trajectory: Trajectory, ticket: Ticket) -> AsyncIterator[Trajectory]:
         """Run a block as an admitted trajectory; the slot goes back however the block ends."""
         error: BaseException | None = None
         try:
-            await ticket.wait()
+            if not await ticket.wait():
+                raise BatchDrained(WITHDRAWN)
             admitted_s = ticket.granted_s or 0.0
             self._hub.emit(
                 Admitted(at_s=admitted_s, submitted_s=ticket.asked_s, key=trajectory.key, label=trajectory.label)
@@ -99,11 +107,11 @@ class Admission:
 
     def withdraw(self, trajectory: Trajectory, ticket: Ticket, error: BaseException | None) -> None:
         """Give the slot, or the place in the queue, back; the second call for a ticket changes nothing."""
-        if not ticket.open:
+        if self._live.get(trajectory.key, (None, None))[1] is not ticket:
             return
+        del self._live[trajectory.key]
         ended_s = self._clock.now()  # before the slot is handed on: an end never follows the admission it made room for
         self.gate.leave(ticket)
-        self._live.discard(trajectory.key)
         ok = error is None
         self.completed += ok
         self.failed += not ok
@@ -117,6 +125,7 @@ class Admission:
                 outcome="ok" if error is None else "cancelled" if cancelled else outcome_of(error),
                 turns=trajectory.progress.turns,
                 error=None if error is None else trajectory.redact(describe(error)),
+                timed_out=trajectory.timed_out,
             )
         )
 
@@ -142,29 +151,34 @@ class Admission:
                 timing=trajectory.timing(),
                 usage=trajectory.usage,
             )
-        return Failed(
-            key=trajectory.key,
-            label=trajectory.label,
-            error=failed,
-            timing=trajectory.timing(),
-            usage=trajectory.usage,
-        )
+        return _failed(trajectory, failed)
 
     async def run_all(
-        self, solve: Solve[T, R], tasks: list[T], pairs: list[tuple[Trajectory, Ticket]]
-    ) -> list[Result[R]]:
-        """Run every task, each started when its slot is granted; results stand in input order."""
-        results: list[Result[R] | None] = [None] * len(tasks)
+        self, solve: Solve[T, R], tasks: list[T], pairs: list[Pair], done: Callable[[int, Result[R]], None]
+    ) -> None:
+        """Run every task, each started when its slot is granted; `done(position, result)` comes as each one ends."""
 
         async def run(index: int) -> None:
-            results[index] = await self.run_one(solve, tasks[index], *pairs[index])
+            done(index, await self.run_one(solve, tasks[index], *pairs[index]))
 
         try:
             async with anyio.create_task_group() as group:
-                for index, (_, ticket) in enumerate(pairs):
-                    await ticket.wait()  # grants come in this order, so waiting for one after the other is enough
-                    group.start_soon(run, index)
+                for index, (trajectory, ticket) in enumerate(pairs):
+                    # grants come in this order, so waiting for one after the other is enough
+                    if await ticket.wait():
+                        group.start_soon(run, index)
+                    else:
+                        done(index, _failed(trajectory, BatchDrained(WITHDRAWN)))
         finally:
             for trajectory, ticket in pairs:  # those never started, when cancelled from outside
                 self.withdraw(trajectory, ticket, TrajectoryCancelled("the batch was cancelled"))
-        return [result for result in results if result is not None]
+
+
+def _failed(trajectory: Trajectory, error: BaseException) -> Failed:
+    return Failed(
+        key=trajectory.key,
+        label=trajectory.label,
+        error=error,
+        timing=trajectory.timing(),
+        usage=trajectory.usage,
+    )

@@ -6,40 +6,28 @@ Source: spec §2 (CS, CE, CAAS), §3 (labels). Decisions are in `policy/`; this 
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
-from types import TracebackType
-from typing import Any, Literal, TypeVar, cast
+from contextlib import asynccontextmanager
+from typing import Literal, TypeVar
 
 import anyio
-from openai import AsyncOpenAI
 
-from agentbatch.errors import BatchClosed, UsageError
-from agentbatch.events import Event, Outcome, RunEnded
-from agentbatch.runtime import current
-from agentbatch.runtime.account import Account
-from agentbatch.runtime.admission import Admission
-from agentbatch.runtime.client import TrajectoryClient
-from agentbatch.runtime.clock import BatchClock
-from agentbatch.runtime.collector import relaxed_collector
-from agentbatch.runtime.gate import Gate
-from agentbatch.runtime.hub import Hub
+from agentbatch.events import Event, LimitsChanged
+from agentbatch.runtime.admission import Pair
+from agentbatch.runtime.clients import UnlabelledClient
+from agentbatch.runtime.core import BatchCore
 from agentbatch.runtime.options import check_options
-from agentbatch.runtime.preflight import check_reachable
 from agentbatch.runtime.results import Result
+from agentbatch.runtime.retry import RetryPolicy
 from agentbatch.runtime.statistics import BatchStatistics, snapshot
 from agentbatch.runtime.trajectory import Trajectory
-from agentbatch.runtime.transport import build_http_client, check_descriptors, runs_on_asyncio, share_platform
-from agentbatch.runtime.turn import outcome_of
-from agentbatch.runtime.workers import Workers
-from agentbatch.trace.recorder import Recorder
+from agentbatch.runtime.transport import check_descriptors
 
 T = TypeVar("T")
 R = TypeVar("R")
 
 
-class AgentBatch:
+class AgentBatch(BatchCore):
     """A batch of agent trajectories: an admission limit, an environment limit, labelled clients, one account of it all.
 
     Use it as `async with AgentBatch(cs=50, ce=3, base_url=…) as batch:`; runs on asyncio and trio.
@@ -56,8 +44,13 @@ class AgentBatch:
         record: path of a run file to write; an existing file is an error.
         on_event: called with every event; one that raises is reported once and dropped.
         run: name of the run, part of every label; default eight random hex digits.
-        retries: how often a model call that may succeed later is tried again.
-        timeout_s: seconds without a byte after which a model call fails.
+        retries: how often a model call that may succeed later is tried again, or a `RetryPolicy`.
+        timeout_s: wall seconds without a byte after which an attempt of a model call fails.
+        turn_timeout_s: longest model call, from launch to last byte, retries included; default unlimited.
+        environment_timeout_s: longest environment job, from the grant of its slot; a mapping names resources.
+        trajectory_timeout_s: longest trajectory, from its admission. What a time-out ends is marked in its result.
+        label_headers: further headers that carry the label, such as "X-Session-ID" or "X-Dynamo-Session-ID".
+        drain_on_interrupt: the first Ctrl-C drains, the second stops; False leaves SIGINT alone.
         alpha: load bound of LBCH, >= 1 (Eq. 9).
         speedup: trace seconds per wall second, for replays against a sped-up server.
 
@@ -80,81 +73,23 @@ class AgentBatch:
         record: str | os.PathLike[str] | None = None,
         on_event: Callable[[Event], None] | None = None,
         run: str | None = None,
-        retries: int = 2,
+        retries: int | RetryPolicy = 2,
         timeout_s: float = 600.0,
+        turn_timeout_s: float | None = None,
+        environment_timeout_s: float | Mapping[str, float] | None = None,
+        trajectory_timeout_s: float | None = None,
+        label_headers: Sequence[str] = (),
+        drain_on_interrupt: bool = True,
         alpha: float = 1.25,
         speedup: float = 1.0,
     ) -> None:
-        self.options = options = check_options(
+        options = check_options(
             run=run, cs=cs, ce=ce, unified=unified, env_policy=env_policy, band_s=band_s, bucket_s=bucket_s,
-            base_url=base_url, api_key=api_key, retries=retries, timeout_s=timeout_s, alpha=alpha,
+            base_url=base_url, api_key=api_key, retries=retries, timeout_s=timeout_s, turn_timeout_s=turn_timeout_s,
+            environment_timeout_s=environment_timeout_s, trajectory_timeout_s=trajectory_timeout_s,
+            label_headers=label_headers, alpha=alpha,
         )  # fmt: skip
-        self.clock = BatchClock(speedup)
-        self.hub = Hub(self.clock)
-        self.order = options.order
-        self.account = Account()
-        self._workers = Workers(options.base_urls, alpha) if options.base_urls else None
-        self._admission = Admission(options.run, options.cs, self.clock, self.hub)
-        self._gates = {name: Gate(name, limit, self.clock) for name, limit in options.ce.items()}
-        self._http_client: Any = None
-        self._root: Any = None
-        self._record = record
-        self._entries = 0
-        self._state: Literal["new", "open", "closed"] = "new"
-        self._outer: AgentBatch | None = None
-        self._stack = AsyncExitStack()
-        if on_event is not None:
-            self.hub.add(on_event)
-
-    async def __aenter__(self) -> AgentBatch:
-        if self._state != "new":
-            raise BatchClosed("an AgentBatch was entered twice: make a new one for each `async with`")
-        options = self.options
-        self.clock.start()
-        try:
-            if options.base_urls:
-                check_descriptors(options.cs)
-                self._http_client = build_http_client(options.cs, options.timeout_s)
-                self._stack.push_async_callback(self._http_client.aclose)
-                self._root = AsyncOpenAI(**self._client_options())
-                await check_reachable(self._root, options.base_urls, self.hub)
-            self._stack.enter_context(relaxed_collector(options.cs))
-            if self._record is not None:
-                recorder = Recorder(self._record, on_error=self._record_failed)
-                self._stack.callback(recorder.close)
-                self.hub.add(recorder.write)
-        except BaseException:
-            await self._close()
-            raise
-        self._state = "open"
-        self._outer = current.batch.get()
-        current.batch.set(self)
-        self.hub.emit(options.started(speedup=self.clock.speedup, started_unix_s=time.time()))
-        if options.base_urls and not runs_on_asyncio():
-            self.hub.notice("transport", "aiohttp does not run on trio: model calls use the SDK's slower transport")
-        return self
-
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
-    ) -> None:
-        active = self._admission.gate.statistics()
-        if active.held or active.waiting:
-            self.hub.notice(
-                "closed-early",
-                f"the batch ended while {active.held} trajectories ran and {active.waiting} waited: their next model "
-                "call fails; let every batch.trajectory() block end before the batch does",
-            )
-        self._state = "closed"
-        current.batch.set(self._outer)
-        now_s = self.clock.now()
-        outcome: Outcome = "ok" if exc is None else outcome_of(exc)
-        wall_s = now_s / self.clock.speedup
-        self.hub.emit(RunEnded(at_s=now_s, wall_s=wall_s, outcome=outcome, priority_s=self.account.priority_s))
-        await self._close()
-
-    async def _close(self) -> None:
-        with anyio.CancelScope(shield=True):  # closing sockets is bounded, leaving them open is not
-            await self._stack.aclose()
+        super().__init__(options, record, on_event, drain_on_interrupt=drain_on_interrupt, speedup=speedup)
 
     # -- running trajectories -----------------------------------------------------------------------------------
 
@@ -177,10 +112,50 @@ class AgentBatch:
             UsageError: two tasks have the same key; nothing has run then.
             BatchClosed: outside the batch's `async with`.
         """
+        items, pairs = self._submit(tasks, key)
+        results: dict[int, Result[R]] = {}
+        await self._admission.run_all(solve, items, pairs, results.__setitem__)
+        return [results[index] for index in range(len(items))]
+
+    @asynccontextmanager
+    async def as_completed(
+        self,
+        solve: Callable[[Trajectory, T], Awaitable[R]],
+        tasks: Iterable[T],
+        *,
+        key: Callable[[T], object] | None = None,
+    ) -> AsyncIterator[AsyncIterator[Result[R]]]:
+        """Run tasks as `map` does; `async with … as results: async for result in results:` gives each as it ends.
+
+        A slow reader holds nothing up. Leaving the block early cancels the trajectories that have not ended.
+
+        Raises:
+            UsageError, BatchClosed: as `map`, on entry.
+        """
+        items, pairs = self._submit(tasks, key)
+        send, receive = anyio.create_memory_object_stream[Result[R]](len(items))
+        error: Exception | None = None
+
+        async def run() -> None:
+            with send:
+                await self._admission.run_all(solve, items, pairs, lambda _, result: send.send_nowait(result))
+
+        with receive:
+            async with anyio.create_task_group() as group:
+                group.start_soon(run)
+                try:
+                    yield receive
+                except Exception as raised:  # the group would wrap it
+                    error = raised
+                group.cancel_scope.cancel()
+        if error is not None:
+            raise error
+
+    def _submit(self, tasks: Iterable[T], key: Callable[[T], object] | None) -> tuple[list[T], list[Pair]]:
         self.check_open()
         items = list(tasks)
         keys = [str(index if key is None else key(item)) for index, item in enumerate(items)]
-        return await self._admission.run_all(solve, items, self._admission.submit(self, keys))
+        return items, self._admission.submit(self, keys)
 
     @asynccontextmanager
     async def trajectory(self, key: object) -> AsyncIterator[Trajectory]:
@@ -189,79 +164,45 @@ class AgentBatch:
         Raises:
             UsageError: `key` belongs to a trajectory that still runs.
             SlotConflict: called inside another trajectory of this batch.
-            TrajectoryCancelled: `Trajectory.cancel` ended the block.
+            TrajectoryCancelled: `Trajectory.cancel` ended the block. BatchDrained: the batch admits no more.
+            TrajectoryTimeout: `trajectory_timeout_s` ended the block.
         """
         self.check_open()
         [(trajectory, ticket)] = self._admission.submit(self, [str(key)])
         async with self._admission.admitted(trajectory, ticket):
             yield trajectory
 
-    def check_open(self) -> None:
-        """Raise BatchClosed outside the batch's `async with`."""
-        if self._state == "new":
-            raise BatchClosed("the batch is not running: use it inside `async with AgentBatch(…) as batch:`")
-        if self._state == "closed":
-            raise BatchClosed("the batch has ended: make a new AgentBatch for more work")
+    def resize(self, *, cs: int | None = None, ce: int | Mapping[str, int] | None = None) -> None:
+        """Change limits while the batch runs. Slots held stay held: a smaller limit is reached as they come back.
 
-    # -- what trajectories use ----------------------------------------------------------------------------------
+        Args:
+            cs: new admission limit. ce: new limit of "default", or of the resources named.
 
-    @property
-    def workers(self) -> Workers:
-        """The worker URLs and their requests in flight.
+        Raises:
+            UsageError: a limit below 1, an unknown resource; or one limit alone of a unified batch, which has but one.
+            StartUpError: file descriptors are too few for the new CS.
+            BatchClosed: outside the batch's `async with`.
+        """
+        self.check_open()
+        limits = self.options.check_resize(cs, ce)
+        if cs is not None:
+            if self._workers is not None:
+                check_descriptors(cs)
+            self._admission.gate.resize(cs)
+        for name, limit in limits.items():
+            self._gates[name].resize(limit)
+        now = self.statistics()
+        environment = {name: slots.capacity for name, slots in now.environment.items()}
+        self.hub.emit(LimitsChanged(at_s=now.now_s, cs=now.admission.capacity, ce=environment))
+
+    def plain_client(self) -> UnlabelledClient:
+        """Return an unlabelled client around the same pool, for calls that belong to no trajectory.
 
         Raises:
             UsageError: the batch has no base_url.
         """
-        if self._workers is None:
-            raise UsageError("this batch has no server: give AgentBatch(base_url=…) or set OPENAI_BASE_URL")
-        return self._workers
-
-    def gate(self, resource: str) -> Gate:
-        """Return the gate of an environment resource.
-
-        Raises:
-            UsageError: there is no such resource.
-        """
-        try:
-            return self._gates[resource]
-        except KeyError:
-            names = ", ".join(map(repr, self._gates))
-            raise UsageError(f"no environment resource {resource!r}: it has {names}; add it to ce={{…}}") from None
-
-    def build_client(self, trajectory: Trajectory) -> TrajectoryClient:
-        """Build the labelled client of one trajectory around the shared connection pool."""
         self.check_open()
-        client = TrajectoryClient(trajectory=trajectory, **self._client_options())
-        share_platform(self._root, client)
-        return client
-
-    def plain_client(self) -> AsyncOpenAI:
-        """Return an unlabelled client around the same pool, for calls that belong to no trajectory; do not close it."""
-        self.check_open()
-        _ = self.workers  # raises where the batch has no server
-        return cast(AsyncOpenAI, self._root)
-
-    def _client_options(self) -> dict[str, Any]:
-        return {
-            "api_key": self.options.api_key,
-            "base_url": self.workers.urls[0],
-            "http_client": self._http_client,
-            "max_retries": self.options.retries,
-            "timeout": self._http_client.timeout,
-        }
-
-    def next_entry(self) -> int:
-        """Return the next global entry number, e_j of Eq. 16."""
-        self._entries += 1
-        return self._entries
-
-    def _record_failed(self, error: Exception) -> None:
-        self.hub.notice("record-failed", str(error), once=True)
-
-    def redact(self, text: str) -> str:
-        """Take the API key out of `text`."""
-        key = self.options.api_key
-        return text if key == "EMPTY" else text.replace(key, "[api key]")
+        return self._clients.plain()
 
     def statistics(self) -> BatchStatistics:
         """Return what the batch does right now."""
@@ -274,7 +215,3 @@ class AgentBatch:
             account=self.account,
             notices=self.hub.notice_count,
         )
-
-    def __repr__(self) -> str:
-        options = self.options
-        return f"<AgentBatch {options.run!r} {self._state} cs={options.cs} ce={dict(options.ce)}>"

@@ -7,6 +7,7 @@ public API; that one method is overridden and nothing else is patched. Works wit
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from agentbatch.runtime.trajectory import Trajectory
 
 RAW_RESPONSE_HEADER = "X-Stainless-Raw-Response"
-_ROUTING_KEY = ROUTING_KEY_HEADER.lower()
 TURN_ENDPOINTS = frozenset({"/chat/completions", "/completions", "/responses"})
 USAGE_ENDPOINTS = frozenset({"/chat/completions", "/completions"})
 """Where `stream_options.include_usage` exists."""
@@ -35,7 +35,11 @@ class TrajectoryClient(AsyncOpenAI):
 
     def __init__(self, *, trajectory: Trajectory, home: str | None = None, **options: Any) -> None:
         self._trajectory = trajectory
-        super().__init__(**_without_label(options))
+        self._label = dict.fromkeys((ROUTING_KEY_HEADER, *trajectory.batch.options.label_headers), trajectory.label)
+        self._reserved = frozenset(name.lower() for name in self._label)
+        if options.get("default_headers") is not None:
+            options["default_headers"] = self._unlabelled(options["default_headers"])
+        super().__init__(**options)
         self._home = str(self.base_url) if home is None else home
         # a copy that the caller pointed at another base_url is labelled and counted, but on none of our workers
         self._elsewhere = str(self.base_url) != self._home
@@ -62,7 +66,7 @@ class TrajectoryClient(AsyncOpenAI):
         trajectory.check_open()
         given = options.headers if isinstance(options.headers, Mapping) else {}
         raw = given.get(RAW_RESPONSE_HEADER)
-        options.headers = {**_unlabelled(given), ROUTING_KEY_HEADER: trajectory.label}
+        options.headers = {**self._unlabelled(given), **self._label}
         path = str(options.url)
         if path not in TURN_ENDPOINTS:
             return await super().request(cast_to, options, stream=stream, stream_cls=stream_cls)
@@ -72,6 +76,7 @@ class TrajectoryClient(AsyncOpenAI):
         options.max_retries = 0
         if options.files is not None or getattr(options, "content", None) is not None:
             attempts = 1  # a body that cannot be sent twice
+        policy = trajectory.batch.options.retries
         turn = trajectory.begin_turn(path, stream)
         send = super().request
 
@@ -84,21 +89,15 @@ class TrajectoryClient(AsyncOpenAI):
             return await send(cast_to, options, stream=stream, stream_cls=stream_cls)
 
         try:
-            reply = await call_with_retries(send_once, turn, attempts)
+            reply = await turn.within_limit(partial(call_with_retries, send_once, turn, policy, attempts))
             return _observe(reply, turn, raw, hide_usage)
         except BaseException as error:
             turn.finish(error)
             raise
 
-
-def _unlabelled(headers: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Drop the routing key under any spelling: openai 2 would send a lower-case one beside ours."""
-    return {name: value for name, value in headers.items() if name.lower() != _ROUTING_KEY}
-
-
-def _without_label(options: dict[str, Any]) -> dict[str, Any]:
-    headers = options.get("default_headers")
-    return options if headers is None else {**options, "default_headers": _unlabelled(headers)}
+    def _unlabelled(self, headers: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Drop our headers under any spelling: openai 2 would send a lower-case one beside ours."""
+        return {name: value for name, value in headers.items() if name.lower() not in self._reserved}
 
 
 def _ask_for_usage(options: Any) -> bool:

@@ -7,16 +7,14 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
-import anyio.to_thread
-
 from agentbatch.runtime.tool import run_tool
 
 if TYPE_CHECKING:
-    from agentbatch.runtime.batch import AgentBatch
+    from agentbatch.runtime.core import BatchCore
     from agentbatch.runtime.trajectory import Trajectory
 
 trajectory: ContextVar[Trajectory | None] = ContextVar("agentbatch_trajectory", default=None)
-batch: ContextVar[AgentBatch | None] = ContextVar("agentbatch_batch", default=None)
+batch: ContextVar[BatchCore | None] = ContextVar("agentbatch_batch", default=None)
 
 
 def current_trajectory() -> Trajectory | None:
@@ -43,7 +41,7 @@ async def act(tool: Callable[..., Any], *args: Any, resource: str = "default") -
     if found is not None:
         return await found.act(tool, *args, resource=resource)
     _count_pass_through()
-    return await run_tool(tool, args, anyio.to_thread.current_default_thread_limiter())
+    return await run_tool(tool, args)
 
 
 def _count_pass_through() -> None:

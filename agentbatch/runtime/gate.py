@@ -33,13 +33,19 @@ class Ticket:
         if self._event is not None:
             self._event.set()
 
-    async def wait(self) -> None:
-        """Return once the slot is granted; at once when it already is."""
-        if self.granted_s is None:
+    def withdrawn(self) -> None:
+        """Wake whoever waits: there will be no slot."""
+        if self._event is not None:
+            self._event.set()
+
+    async def wait(self) -> bool:
+        """Wait for the slot, not at all when it is granted already; False when the ticket was withdrawn instead."""
+        if self.granted_s is None and self.open:
             self._event = anyio.Event()
             await self._event.wait()
             # asyncio delivers a cancellation of this very tick only at the next await: work must not begin on it
             await anyio.lowlevel.checkpoint_if_cancelled()
+        return self.open
 
     def __repr__(self) -> str:
         state = "left" if not self.open else "waiting" if self.granted_s is None else "held"
@@ -53,11 +59,15 @@ class Gate:
         self.name = name
         self._clock = clock
         self._table: SlotTable[Ticket] = SlotTable(capacity)
+        self.closed = False
+        """Nobody new is let in."""
 
     def ask(self, key: tuple[float, ...], asked_s: float) -> Ticket:
-        """Queue under a fixed key; the ticket is granted already if a slot is free. Never blocks."""
+        """Queue under a fixed key, never blocking; the ticket may come back granted, or withdrawn if closed."""
         ticket = Ticket(asked_s)
-        if self._table.request(ticket, key):
+        if self.closed:
+            ticket.open = False
+        elif self._table.request(ticket, key):
             ticket.grant(asked_s)
         return ticket
 
@@ -67,8 +77,14 @@ class Gate:
             return False
         ticket.open = False
         granted = self._table.leave(ticket)
+        if ticket.granted_s is None:
+            ticket.withdrawn()
         self._wake(granted)
         return bool(granted)
+
+    def close(self) -> None:
+        """Let nobody new in; tickets in the queue and slots held stay."""
+        self.closed = True
 
     def resize(self, capacity: int) -> None:
         """Change the limit; held slots stay until they are given back."""

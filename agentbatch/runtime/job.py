@@ -10,9 +10,10 @@ from time import perf_counter
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+import anyio
 import anyio.lowlevel
 
-from agentbatch.errors import SlotConflict
+from agentbatch.errors import EnvironmentTimeout, SlotConflict
 from agentbatch.events import JobEnded, Outcome
 from agentbatch.runtime.gate import Gate, Ticket
 
@@ -38,13 +39,22 @@ class EnvironmentJob:
         SlotConflict: on entry, when the task holds a slot of another resource of the same batch, or the object was
             used before.
         TrajectoryClosed: on entry, when the trajectory has ended.
+        EnvironmentTimeout: on exit, when the block held its slot for longer than its time-out, and was cancelled.
     """
 
-    __slots__ = ("_gate", "_host", "_operations", "_outer", "_ticket", "_trajectory", "_turns", "_used", "_users")
+    __slots__ = (
+        "_gate", "_host", "_late", "_operations", "_outer", "_overrun", "_scope", "_ticket", "_timeout_s",
+        "_trajectory", "_turns", "_used", "_users",
+    )  # fmt: skip
 
-    def __init__(self, trajectory: Trajectory, gate: Gate) -> None:
+    def __init__(self, trajectory: Trajectory, gate: Gate, timeout_s: float | None = None) -> None:
         self._trajectory = trajectory
         self._gate = gate
+        self._timeout_s = timeout_s
+        self._scope: anyio.CancelScope | None = None
+        self._late: BaseException | None = None
+        """What told the job to stop, where it did not end at once."""
+        self._overrun = False
         self._ticket: Ticket | None = None
         self._host: EnvironmentJob | None = None
         self._outer: EnvironmentJob | None = None
@@ -84,18 +94,29 @@ class EnvironmentJob:
         await self._wait()
         self._outer = outer
         _current_job.set(self)
+        if self._timeout_s is not None:
+            self._start_timeout(self._timeout_s)
         return self
+
+    def _start_timeout(self, timeout_s: float) -> None:
+        """Cancel the block when its time, counted from the grant, is up."""
+        clock, ticket = self._trajectory.clock, self._ticket
+        assert ticket is not None  # noqa: S101 - granted just now
+        assert ticket.granted_s is not None  # noqa: S101
+        left_s = timeout_s - (clock.now() - ticket.granted_s)
+        self._scope = anyio.CancelScope(deadline=anyio.current_time() + left_s / clock.speedup)
+        self._scope.__enter__()
 
     async def _wait(self) -> None:
         await anyio.lowlevel.checkpoint_if_cancelled()  # a cancelled task must not take a slot
         trajectory = self._trajectory
-        progress = trajectory.progress
+        batch, progress = trajectory.batch, trajectory.progress
         self._turns = progress.turns
         asked_s = trajectory.clock.now()
         began = perf_counter()
-        key = trajectory.batch_order.key(progress, asked_s, trajectory.next_entry())
+        key = batch.order.key(progress, asked_s, batch.next_entry())
         self._ticket = ticket = self._gate.ask(key, asked_s)
-        trajectory.batch.account.priority_s += perf_counter() - began  # wall seconds (spec §8)
+        batch.account.priority_s += perf_counter() - began  # wall seconds (spec §8)
         if ticket.granted_s is None:
             try:
                 await ticket.wait()
@@ -118,17 +139,57 @@ class EnvironmentJob:
     async def __aexit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
     ) -> None:
+        timeout: EnvironmentTimeout | None = None
         if self._host is None:
             _current_job.set(self._outer)
-        handed_on = (self._host or self)._leave(exc)
+            timeout = self._stop_timeout(exc_type, exc, tb)
+        handed_on = self.leave(timeout or exc)
         if handed_on:
             # the next job begins now, not once this task has built its next request: that held a slot idle for 1.7 ms
             await anyio.lowlevel.cancel_shielded_checkpoint()
+        if timeout is not None:
+            raise timeout from None
 
-    def _leave(self, error: BaseException | None) -> bool:
-        """Count one block out; True when the last one's slot went to a waiter."""
-        self._users -= 1
-        return self._users == 0 and self._end(error)
+    def _stop_timeout(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
+    ) -> EnvironmentTimeout | None:
+        """End the time-out's scope; return the error to raise where it cancelled the block."""
+        scope = self._scope
+        if scope is None:
+            return None
+        self._scope = None
+        scope.__exit__(exc_type, exc, tb)
+        if not scope.cancel_called:
+            return None
+        timeout = EnvironmentTimeout(
+            f"a job of {self._trajectory.key!r} held a slot of {self.resource!r} for longer than {self._timeout_s:g} s "
+            "and was stopped: raise environment_timeout_s, or see what its tool was doing"
+        )
+        if self._late is None or not isinstance(self._late, Exception):
+            self._late = timeout
+        return timeout if scope.cancelled_caught else None
+
+    def join(self) -> None:
+        """Count one more user of the slot, who calls `leave` in the end."""
+        (self._host or self)._users += 1
+
+    def leave(self, error: BaseException | None) -> bool:
+        """Count one user out; True when the slot went to a waiter, as the last one's does."""
+        holder = self._host or self
+        holder._users -= 1
+        return holder._users == 0 and holder._end(error)
+
+    def overrun(self, error: BaseException, what: str) -> None:
+        """Note that something of this job runs on, though `error` told it to stop."""
+        holder = self._host or self
+        holder._overrun = True
+        holder._late = holder._late or error
+        self._trajectory.batch.hub.notice(
+            "overrun",
+            f"{what} in a job of {self._trajectory.key!r} runs on after it was told to stop; its slot of "
+            f"{self.resource!r} stays taken until it ends",
+            label=self._trajectory.label,
+        )
 
     def _end(self, error: BaseException | None) -> bool:
         ticket = self._ticket
@@ -136,10 +197,12 @@ class EnvironmentJob:
             return False
         ended_s = self._trajectory.clock.now()
         handed_on = self._gate.leave(ticket)
-        self._trajectory.job_ended(self, ticket, ended_s, error)
+        self._trajectory.job_ended(self, ticket, ended_s, self._late or error)
         return handed_on
 
-    def event(self, label: str, ticket: Ticket, ended_s: float, error: str | None, outcome: Outcome) -> JobEnded:
+    def event(
+        self, label: str, ticket: Ticket, ended_s: float, *, error: str | None, outcome: Outcome, timed_out: bool
+    ) -> JobEnded:
         """Build the event that records this job."""
         return JobEnded(
             label=label,
@@ -148,9 +211,10 @@ class EnvironmentJob:
             asked_s=ticket.asked_s,
             granted_s=ticket.granted_s,
             ended_s=ended_s,
-            outcome=outcome,
+            outcome="overrun" if self._overrun else outcome,
             operations=max(1, self._operations),
             error=error,
+            timed_out=timed_out,
         )
 
     def __repr__(self) -> str:

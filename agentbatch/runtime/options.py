@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,6 +12,7 @@ import agentbatch
 from agentbatch.errors import UsageError
 from agentbatch.events import RunStarted
 from agentbatch.policy.caas import EnvironmentOrder
+from agentbatch.runtime.retry import RetryPolicy
 
 DEFAULT_RESOURCE = "default"
 
@@ -40,6 +42,45 @@ def check_resources(ce: int | Mapping[str, int]) -> dict[str, int]:
     return {name: check_limit(f"ce[{name!r}]", limit) for name, limit in ce.items()}
 
 
+def check_seconds(name: str, value: object) -> float:
+    """Return `value` if it is a positive finite number.
+
+    Raises:
+        UsageError: it is not; the message names the option.
+    """
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < float("inf"):
+        raise UsageError(f"{name} must be a positive number of seconds, not {value!r}")
+    return value
+
+
+def check_timeouts(value: float | Mapping[str, float] | None, resources: Mapping[str, int]) -> dict[str, float]:
+    """Return the environment time-outs by resource name; a plain number holds for all of them."""
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        return dict.fromkeys(resources, check_seconds("environment_timeout_s", value))
+    for name in value:
+        if name not in resources:
+            raise UsageError(f"environment_timeout_s names {name!r}, which is no resource of ce: {sorted(resources)}")
+    return {name: check_seconds(f"environment_timeout_s[{name!r}]", limit) for name, limit in value.items()}
+
+
+def check_headers(names: Sequence[str]) -> tuple[str, ...]:
+    """Return the names of further headers that carry the label."""
+    if isinstance(names, str):
+        raise UsageError(f"label_headers takes a list of names, such as [{names!r}]")
+    for name in names:
+        if not isinstance(name, str) or not _HEADER.fullmatch(name) or name.lower() in _NOT_FOR_LABELS:
+            raise UsageError(f"label_headers: {name!r} cannot carry a label; such as 'X-Session-ID' can")
+    return tuple(names)
+
+
+_HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+_NOT_FOR_LABELS = frozenset(
+    {"authorization", "host", "content-type", "content-length", "transfer-encoding", "connection", "cookie", "accept"}
+)
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BatchOptions:
     """The checked options of one batch; see `AgentBatch` for their meaning."""
@@ -51,9 +92,30 @@ class BatchOptions:
     order: EnvironmentOrder
     base_urls: tuple[str, ...]
     api_key: str = field(repr=False)
-    retries: int
+    retries: RetryPolicy
     timeout_s: float
+    turn_timeout_s: float | None
+    environment_timeout_s: Mapping[str, float]
+    trajectory_timeout_s: float | None
+    label_headers: tuple[str, ...]
     alpha: float
+
+    def check_resize(self, cs: int | None, ce: int | Mapping[str, int] | None) -> dict[str, int]:
+        """Return the new environment limits by resource name.
+
+        Raises:
+            UsageError: nothing to change, a limit below 1, a resource that the batch does not have, or a unified batch.
+        """
+        if cs is None and ce is None:
+            raise UsageError("resize() changes nothing: give cs=, ce= or both")
+        if self.unified:
+            raise UsageError("a unified batch has one limit for both, CS = CE: make one without unified=True to resize")
+        if cs is not None:
+            check_limit("cs", cs)
+        limits = {} if ce is None else check_resources(ce)
+        for name in limits.keys() - self.ce.keys():
+            raise UsageError(f"no environment resource {name!r}: resize() changes limits, it has {', '.join(self.ce)}")
+        return limits
 
     def started(self, *, speedup: float, started_unix_s: float) -> RunStarted:
         """Build the first event of a run that was asked for like this."""
@@ -83,8 +145,12 @@ def check_options(
     bucket_s: float,
     base_url: str | Sequence[str] | None,
     api_key: str | None,
-    retries: int,
+    retries: int | RetryPolicy,
     timeout_s: float,
+    turn_timeout_s: float | None,
+    environment_timeout_s: float | Mapping[str, float] | None,
+    trajectory_timeout_s: float | None,
+    label_headers: Sequence[str],
     alpha: float,
 ) -> BatchOptions:
     """Check every option that can be checked without running anything.
@@ -100,10 +166,10 @@ def check_options(
         order = EnvironmentOrder(policy=env_policy, band_s=band_s, bucket_s=bucket_s)  # type: ignore[arg-type]  # checked above
     except ValueError as error:
         raise UsageError(str(error)) from error
-    if isinstance(retries, bool) or not isinstance(retries, int) or retries < 0:
-        raise UsageError(f"retries must be a whole number of at least 0, not {retries!r}")
-    if not 0 < timeout_s < float("inf"):
-        raise UsageError(f"timeout_s must be a positive number of seconds, not {timeout_s!r}")
+    if not isinstance(retries, RetryPolicy):
+        if isinstance(retries, bool) or not isinstance(retries, int) or retries < 0:
+            raise UsageError(f"retries must be a whole number of at least 0 or a RetryPolicy, not {retries!r}")
+        retries = RetryPolicy(attempts=1 + retries)
     urls: Sequence[str]
     if base_url is None:
         from_env = os.environ.get("OPENAI_BASE_URL")
@@ -121,6 +187,12 @@ def check_options(
         base_urls=tuple(urls),
         api_key=api_key or os.environ.get("OPENAI_API_KEY") or "EMPTY",
         retries=retries,
-        timeout_s=timeout_s,
+        timeout_s=check_seconds("timeout_s", timeout_s),
+        turn_timeout_s=None if turn_timeout_s is None else check_seconds("turn_timeout_s", turn_timeout_s),
+        environment_timeout_s=check_timeouts(environment_timeout_s, limits),
+        trajectory_timeout_s=(
+            None if trajectory_timeout_s is None else check_seconds("trajectory_timeout_s", trajectory_timeout_s)
+        ),
+        label_headers=check_headers(label_headers),
         alpha=alpha,
     )

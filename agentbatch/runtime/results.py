@@ -41,6 +41,8 @@ class Usage:
     turns_without_usage: int = 0
     environment_jobs: int = 0
     attempts_failed: int = 0
+    timeouts: int = 0
+    """Turns and jobs that a time-out ended, and the trajectory's own; any of them may have moved a score."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -54,6 +56,11 @@ class Completed(Generic[T_co]):
     usage: Usage = field(default_factory=Usage)
     ok: Literal[True] = True
 
+    @property
+    def timed_out(self) -> bool:
+        """Whether a time-out ended any part of it, which may have moved its score."""
+        return self.usage.timeouts > 0
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Failed:
@@ -65,6 +72,11 @@ class Failed:
     timing: Timing
     usage: Usage = field(default_factory=Usage)
     ok: Literal[False] = False
+
+    @property
+    def timed_out(self) -> bool:
+        """Whether a time-out ended it, or any part of it."""
+        return self.usage.timeouts > 0
 
 
 Result = Completed[T_co] | Failed

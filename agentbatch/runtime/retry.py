@@ -1,65 +1,170 @@
-"""When a model call is tried again: explicit, bounded, spread out, and every attempt an event.
+"""When a model call is tried again: explicit, bounded in number and time, spread out, every attempt an event.
 
-A 400 is never retried, nor anything after the first byte of a stream. The first attempt runs outside tenacity, which
-costs 80 to 120 us a call; tenacity drives the rest.
+Tried again: no connection, a time-out of the connection, 408, 409, 429 and 5xx. Never: any other 4xx (a context that
+is too long stays too long), nor anything after the first byte of a stream. A server's `x-should-retry` decides where it
+is sent. The first attempt runs outside tenacity, which costs 80 to 120 us a call; tenacity drives the rest.
+
+Waits are decorrelated jitter: uniform between the first wait and three times the last one, under a ceiling (M. Brooker,
+"Exponential Backoff And Jitter", 2015). A Retry-After is honoured in full, plus up to a quarter of it but at least a
+second, so that clients refused together do not come back together.
 """
 
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
 from typing import TypeVar
 
 import anyio
 import openai
 import tenacity
 
+from agentbatch.errors import UsageError
+from agentbatch.runtime.clock import backend_time
 from agentbatch.runtime.turn import Turn
 
 R = TypeVar("R")
 
-RETRIED_STATUS = frozenset({408, 409, 429})
-MAX_WAIT_S = 30.0
-MAX_TOTAL_S = 600.0
+SPREAD_S = 1.0
+"""Least width of the jitter on top of a Retry-After."""
 
 
-def is_retryable(error: BaseException) -> bool:
-    """Tell whether the same request may succeed later: no connection, time-out, 408, 409, 429 or 5xx."""
-    if isinstance(error, openai.APIStatusError):
-        return error.status_code in RETRIED_STATUS or error.status_code >= 500
-    return isinstance(error, openai.APIConnectionError)
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RetryPolicy:
+    """How often and for how long a model call that may succeed later is tried again.
+
+    Args:
+        attempts: tries in all, >= 1.
+        within_s: wall seconds from the first try after which none begins, > 0; no wait is begun that would end later.
+        first_wait_s: least wait, wall seconds, > 0. most_wait_s: most, unless the server asks for more.
+        statuses: HTTP statuses that are tried again.
+
+    Raises:
+        UsageError: a number out of range.
+    """
+
+    attempts: int = 3
+    within_s: float = 600.0
+    first_wait_s: float = 0.5
+    most_wait_s: float = 30.0
+    statuses: frozenset[int] = frozenset({408, 409, 429, *range(500, 600)})
+
+    def __post_init__(self) -> None:
+        if isinstance(self.attempts, bool) or not isinstance(self.attempts, int) or self.attempts < 1:
+            raise UsageError(f"attempts must be a whole number of at least 1, not {self.attempts!r}")
+        if not 0 < self.within_s < float("inf"):
+            raise UsageError(f"within_s must be a positive number of seconds, not {self.within_s!r}")
+        if not 0 < self.first_wait_s <= self.most_wait_s < float("inf"):
+            raise UsageError(
+                f"first_wait_s and most_wait_s must be positive and in that order, not {self.first_wait_s!r} and "
+                f"{self.most_wait_s!r}"
+            )
+
+    def retries(self, error: BaseException) -> bool:
+        """Tell whether the same request may succeed later."""
+        if isinstance(error, openai.APIStatusError):
+            told = error.response.headers.get("x-should-retry")
+            return told == "true" if told in ("true", "false") else error.status_code in self.statuses
+        return isinstance(error, openai.APIConnectionError)
+
+    def wait_s(self, error: BaseException | None, last_s: float | None) -> float:
+        """Return how long to wait after `error`, wall seconds, when the wait before was `last_s`."""
+        asked = asked_wait_s(error)
+        if asked is not None:
+            return asked + random.uniform(0.0, max(SPREAD_S, asked / 4))  # noqa: S311 - spreading, not cryptography
+        longest = 3 * (self.first_wait_s if last_s is None else last_s)
+        return min(self.most_wait_s, random.uniform(self.first_wait_s, longest))  # noqa: S311 - likewise
 
 
-def _asked_wait_s(error: BaseException | None) -> float | None:
-    """Read Retry-After in seconds, where the server sent one that makes sense."""
+def asked_wait_s(error: BaseException | None) -> float | None:
+    """Read Retry-After, in seconds or as a date, or `retry-after-ms`, where the server sent one that makes sense."""
     if not isinstance(error, openai.APIStatusError):
         return None
+    headers = error.response.headers
+    for name, unit in (("retry-after-ms", 1e-3), ("retry-after", 1.0)):
+        text = headers.get(name)
+        if text is not None:
+            seconds = _seconds(text, unit)
+            if seconds is not None and 0 < seconds < float("inf"):
+                return seconds
+    return None
+
+
+def _seconds(text: str, unit: float) -> float | None:
     try:
-        seconds = float(error.response.headers.get("retry-after", ""))
+        return float(text) * unit
+    except ValueError:
+        pass
+    try:
+        return parsedate_to_datetime(text).timestamp() - time.time()
     except ValueError:
         return None
-    return min(seconds, MAX_WAIT_S) if seconds > 0 else None
 
 
-def wait_s(state: tenacity.RetryCallState) -> float:
-    """Wait what the server asked for plus up to a quarter, else full jitter under a doubling ceiling from 1 s."""
-    error = state.outcome.exception() if state.outcome is not None else None
-    asked = _asked_wait_s(error)
-    if asked is not None:
-        return asked * random.uniform(1.0, 1.25)  # noqa: S311 - spreading retries, not cryptography
-    return random.uniform(0.05, min(MAX_WAIT_S, 2.0 ** (state.attempt_number - 1)))  # noqa: S311 - likewise
+class Retrial:
+    """The retries of one turn, for tenacity, asynchronous or not: when to stop, how long to wait, what to report.
+
+    Args:
+        policy: the limits. turn: whose attempts these are. attempts: tries in all, where the call has its own number.
+        now: a monotonic clock, wall seconds, callable where the attempts run.
+    """
+
+    def __init__(self, policy: RetryPolicy, turn: Turn, attempts: int, now: Callable[[], float]) -> None:
+        self._policy = policy
+        self._turn = turn
+        self._attempts = attempts
+        self._now = now
+        self._began = now()
+        self._last_s: float | None = None
+
+    def gives_up_at_once(self, error: BaseException) -> bool:
+        """Tell whether the first failure is the last."""
+        return self._attempts <= 1 or not self._policy.retries(error)
+
+    def retry(self, state: tenacity.RetryCallState) -> bool:
+        """Tell whether what was raised may be tried again."""
+        error = _error(state)
+        return error is not None and self._policy.retries(error)
+
+    def wait(self, state: tenacity.RetryCallState) -> float:
+        """Return the next wait, wall seconds."""
+        self._last_s = self._policy.wait_s(_error(state), self._last_s)
+        return self._last_s
+
+    def stop(self, state: tenacity.RetryCallState) -> bool:
+        """Tell whether the attempts are used up, or the time would be before the next begins."""
+        if state.attempt_number >= self._attempts:
+            return True
+        if self._now() - self._began + state.upcoming_sleep <= self._policy.within_s:
+            return False
+        asked = asked_wait_s(_error(state))
+        if asked is not None and asked > self._policy.most_wait_s:
+            self._turn.notice(
+                "retry-after",
+                f"the server asked to wait {asked:,.0f} s, longer than the {self._policy.within_s:,.0f} s that a call "
+                "may be tried for: it failed; raise RetryPolicy.within_s to wait that long",
+            )
+        return True
 
 
-async def call_with_retries(send: Callable[[], Awaitable[R]], turn: Turn, attempts: int) -> R:
+def _error(state: tenacity.RetryCallState) -> BaseException | None:
+    return state.outcome.exception() if state.outcome is not None else None
+
+
+async def call_with_retries(send: Callable[[], Awaitable[R]], turn: Turn, policy: RetryPolicy, attempts: int) -> R:
     """Await `send` up to `attempts` times under one turn.
 
     Raises:
         Exception: what the last attempt raised.
     """
+    retrial = Retrial(policy, turn, attempts, backend_time())
     try:
         return await send()
     except Exception as error:
-        if attempts <= 1 or not is_retryable(error):
+        if retrial.gives_up_at_once(error):
             turn.attempt_failed(error, None)
             raise
         failed: Exception | None = error
@@ -72,15 +177,15 @@ async def call_with_retries(send: Callable[[], Awaitable[R]], turn: Turn, attemp
         return await send()
 
     def report(state: tenacity.RetryCallState) -> None:
-        error = state.outcome.exception() if state.outcome is not None else None
+        error = _error(state)
         if error is not None and state.next_action is not None:
             turn.attempt_failed(error, state.next_action.sleep)
 
     retrying = tenacity.AsyncRetrying(
         sleep=anyio.sleep,
-        stop=tenacity.stop_after_attempt(attempts) | tenacity.stop_after_delay(MAX_TOTAL_S),
-        wait=wait_s,
-        retry=tenacity.retry_if_exception(is_retryable),
+        stop=retrial.stop,
+        wait=retrial.wait,
+        retry=retrial.retry,
         before_sleep=report,
         reraise=True,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
 from typing import Any, TypeVar
 
 import anyio
@@ -44,7 +45,7 @@ class TurnStream(AsyncStream[T]):
         while True:
             turn.reading = True
             try:
-                chunk = await self._inner.__anext__()
+                chunk = await turn.within_limit(self._inner.__anext__)
             except StopAsyncIteration:
                 turn.finish()
                 raise
@@ -107,7 +108,7 @@ def observe_body(response: Any, turn: Turn) -> None:
         while True:
             turn.reading = True
             try:
-                part = await anext(parts)
+                part = await turn.within_limit(partial(anext, parts))
             except StopAsyncIteration:
                 break
             except BaseException as error:

@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+import os
+import subprocess
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from agentbatch.errors import TrajectoryCancelled, TrajectoryClosed
+from agentbatch.errors import TrajectoryCancelled, TrajectoryClosed, TrajectoryTimeout, UsageError
 from agentbatch.events import AttemptFailed
 from agentbatch.policy.caas import Progress
 from agentbatch.runtime import current
 from agentbatch.runtime.job import EnvironmentJob
+from agentbatch.runtime.options import check_seconds
+from agentbatch.runtime.process import run_in_group
 from agentbatch.runtime.results import Timing, Usage
 from agentbatch.runtime.stream import close_within
-from agentbatch.runtime.tool import run_tool
-from agentbatch.runtime.turn import Turn, describe, outcome_of
+from agentbatch.runtime.tally import Tally
+from agentbatch.runtime.tool import run_in_job
+from agentbatch.runtime.turn import Turn, describe, is_timeout, outcome_of
 
 if TYPE_CHECKING:
-    from agentbatch.runtime.batch import AgentBatch
+    from agentbatch.runtime.child import ChildTrajectory
     from agentbatch.runtime.client import TrajectoryClient
+    from agentbatch.runtime.core import BatchCore
     from agentbatch.runtime.gate import Ticket
 
 
@@ -33,9 +39,12 @@ class Trajectory:
         key: the task's key, unique in its batch.
         label: what every inference request of this trajectory carries (spec §3).
         progress: n and the mean of Eq. 14-15: turns completed and their seconds.
+        timed_out: whether its own time-out ended it.
     """
 
-    def __init__(self, batch: AgentBatch, key: str, label: str, submitted_s: float) -> None:
+    def __init__(
+        self, batch: BatchCore, key: str, label: str, submitted_s: float, tally: Tally | None = None
+    ) -> None:
         self.batch = batch
         self.key = key
         self.label = label
@@ -48,9 +57,9 @@ class Trajectory:
         self._admitted_s: float | None = None
         self._open = False
         self._turns_launched = 0
-        self._jobs_open = 0
-        self._spent = dict.fromkeys(("inference_s", "environment_s", "environment_wait_s"), 0.0)
-        self._used = dict.fromkeys(Usage.__dataclass_fields__, 0)
+        self.tally = Tally() if tally is None else tally
+        self._children: dict[str, ChildTrajectory] = {}
+        self.timed_out = False
 
     # -- what a harness uses ------------------------------------------------------------------------------------
 
@@ -61,31 +70,87 @@ class Trajectory:
             self._client = self.batch.build_client(self)
         return self._client
 
-    def environment(self, resource: str = "default") -> EnvironmentJob:
+    def environment(self, resource: str = "default", *, timeout_s: float | None = None) -> EnvironmentJob:
         """Open one environment job: `async with traj.environment():` waits for a slot and holds it for the block.
 
         Args:
             resource: which of the batch's named limits the job falls under.
+            timeout_s: seconds from the grant after which the block is cancelled; default `environment_timeout_s`.
 
         Raises:
-            UsageError: the batch has no such resource.
+            UsageError: the batch has no such resource, or the time-out is none.
         """
-        return EnvironmentJob(self, self.batch.gate(resource))
+        gate = self.batch.gate(resource)
+        limit_s = self.batch.options.environment_timeout_s.get(resource)
+        return EnvironmentJob(self, gate, limit_s if timeout_s is None else check_seconds("timeout_s", timeout_s))
 
-    async def act(self, tool: Callable[..., Any], *args: Any, resource: str = "default") -> Any:
+    async def act(
+        self, tool: Callable[..., Any], *args: Any, resource: str = "default", timeout_s: float | None = None
+    ) -> Any:
         """Run `tool(*args)` as an environment job of one operation and return what it returns.
 
-        A coroutine function is awaited; anything else runs in a worker thread, which keeps its slot until it really
-        ends, cancelled or not. Never retried. Keyword arguments go through `functools.partial`.
+        A coroutine function is awaited; anything else runs in a worker thread. A thread cannot be stopped: where its
+        caller is cancelled or its time is up, the caller goes on and the slot stays taken until the thread ends (an
+        `overrun`). Never retried. Keyword arguments go through `functools.partial`.
+
+        Raises:
+            EnvironmentTimeout: it took longer than `timeout_s` from the grant.
         """
-        async with self.environment(resource):
-            # A limiter of its own: slots are the only limit. A shared one would be a second, and a tool whose thread
-            # runs another tool inside its own job would wait for itself (ha-mcp#2369).
-            return await run_tool(tool, args, anyio.CapacityLimiter(1))
+        async with self.environment(resource, timeout_s=timeout_s) as job:
+            return await run_in_job(tool, args, job, self.batch.background)
+
+    async def run_process(
+        self,
+        command: str | Sequence[str],
+        *,
+        stdin: bytes = b"",
+        cwd: str | os.PathLike[str] | None = None,
+        env: Mapping[str, str] | None = None,
+        resource: str = "default",
+        timeout_s: float | None = None,
+        grace_s: float = 5.0,
+    ) -> subprocess.CompletedProcess[bytes]:
+        """Run a command as an environment job of one operation; returns its exit status and output, whatever they are.
+
+        The command leads a process group of its own. When its time is up, or its caller is cancelled, the whole group
+        gets SIGTERM and, `grace_s` wall seconds later, SIGKILL; the slot stays taken until the group is gone. What
+        ignored SIGTERM is an `overrun`. After a normal end, processes that it left in the background are left alone.
+
+        Args:
+            command: a list of arguments, or a line for the shell.
+            env: the whole environment; default this process's own.
+
+        Raises:
+            OSError: the command cannot be started.
+            EnvironmentTimeout: it took longer than `timeout_s` from the grant.
+        """
+        async with self.environment(resource, timeout_s=timeout_s) as job:
+            return await run_in_group(
+                command, stdin=stdin, cwd=cwd, env=env, grace_s=grace_s, job=job, beside=self.batch.background
+            )
+
+    def child(self, name: str) -> ChildTrajectory:
+        """Return the child called `name` (a sub-agent, a judge, a simulated user); asked for again, the same one.
+
+        It has a label of its own, ending in `/name`, so that its prompts are cached and counted apart; it starts from
+        this trajectory's chain (n and mean), and its turns do not change it. It lives in this admission slot.
+
+        Raises:
+            UsageError: the name is empty.
+            TrajectoryClosed: this trajectory is not running.
+        """
+        self.check_open()
+        if not name:
+            raise UsageError("a child needs a name, such as 'user' or 'judge'")
+        if name not in self._children:
+            from agentbatch.runtime.child import ChildTrajectory  # noqa: PLC0415 - it derives from this class
+
+            self._children[name] = ChildTrajectory(self, name)
+        return self._children[name]
 
     def cancel(self, reason: str = "cancelled by the harness") -> None:
         """Cancel this trajectory alone; its result is `Failed` with a `TrajectoryCancelled` that gives `reason`."""
-        self._cancel_reason = reason
+        self._cancel_reason = self._cancel_reason or reason
         self._scope.cancel()
 
     @property
@@ -101,7 +166,7 @@ class Trajectory:
     @property
     def usage(self) -> Usage:
         """Tokens, turns and jobs so far."""
-        return Usage(**self._used)
+        return self.tally.usage
 
     def timing(self, ended_s: float | None = None) -> Timing:
         """Where the time went, up to `ended_s` or to now."""
@@ -109,7 +174,7 @@ class Trajectory:
             submitted_s=self._submitted_s,
             admitted_s=self._admitted_s,
             ended_s=self.clock.now() if ended_s is None else ended_s,
-            **self._spent,
+            **self.tally.spent,
         )
 
     def __repr__(self) -> str:
@@ -127,15 +192,6 @@ class Trajectory:
     def workers(self) -> Any:
         """The batch's workers."""
         return self.batch.workers
-
-    @property
-    def batch_order(self) -> Any:
-        """The batch's environment order."""
-        return self.batch.order
-
-    def next_entry(self) -> int:
-        """Return the next global entry number, e_j of Eq. 16."""
-        return self.batch.next_entry()
 
     def redact(self, text: str) -> str:
         """Take the API key out of `text`."""
@@ -155,21 +211,33 @@ class Trajectory:
         """Be the current trajectory for a block; whatever ends the block ends the trajectory."""
         self._admitted_s = admitted_s
         self._open = True
+        limit_s = self.batch.options.trajectory_timeout_s
+        if limit_s is not None:
+            left_s = limit_s - (self.clock.now() - admitted_s)
+            self._scope.deadline = anyio.current_time() + left_s / self.clock.speedup
         before = current.trajectory.get()
         current.trajectory.set(self)
         try:
             with self._scope:
                 yield self
+            if self._scope.cancelled_caught and self._cancel_reason is None:
+                raise TrajectoryTimeout(
+                    f"trajectory {self.key!r} was active for longer than trajectory_timeout_s={limit_s:g} s"
+                )
             if self._scope.cancelled_caught:
-                raise TrajectoryCancelled(self._cancel_reason or "cancelled")
+                raise TrajectoryCancelled(self._cancel_reason)
         finally:
             current.trajectory.set(before)
             self._open = False
+            # also where the block swallowed its cancellation, or raised something else over it
+            self.timed_out = self._scope.cancel_called and self._cancel_reason is None
+            if self.timed_out:
+                self.tally.timed_out()
             await self._close_streams()
-            if self._jobs_open:
+            if self.tally.jobs_open:
                 self.batch.hub.notice(
                     "overrun",
-                    f"trajectory {self.key!r} ended while {self._jobs_open} environment job(s) of it still run; "
+                    f"trajectory {self.key!r} ended while {self.tally.jobs_open} environment job(s) of it still run; "
                     "each keeps its slot until it ends",
                     label=self.label,
                 )
@@ -195,43 +263,37 @@ class Trajectory:
     def turn_ended(self, turn: Turn, ended_s: float, error: BaseException | None, worker: str) -> None:
         """Count a finished turn: only completed ones enter n and the mean (spec §2)."""
         seconds = ended_s - turn.started_s
-        self._spent["inference_s"] += seconds
+        self.tally.turn_ended(turn, seconds, error)
         if error is None:
             self.progress = self.progress.completed(seconds)
-            used = self._used
-            used["turns"] += 1
-            if turn.prompt_tokens is None:
-                used["turns_without_usage"] += 1
-            used["prompt_tokens"] += turn.prompt_tokens or 0
-            used["cached_tokens"] += turn.cached_tokens or 0
-            used["output_tokens"] += turn.output_tokens or 0
             self.batch.account.turns_completed += 1
         if self.batch.hub.listening:
             text = None if error is None else self.redact(describe(error))
             outcome = "ok" if error is None else outcome_of(error)
-            self.batch.hub.emit(turn.event(self.label, ended_s, text, outcome, worker))
+            self.batch.hub.emit(
+                turn.event(
+                    self.label, ended_s, error=text, outcome=outcome, worker=worker, timed_out=is_timeout(error)
+                )
+            )
 
     def attempt_failed(self, event: AttemptFailed) -> None:
         """Count a failed attempt of a turn."""
-        self._used["attempts_failed"] += 1
+        self.tally.attempt_failed()
         self.batch.account.attempts_failed += 1
         self.batch.hub.emit(event)
 
     def job_granted(self) -> None:
         """Count a job that holds its slot."""
-        self._jobs_open += 1
+        self.tally.job_granted()
 
     def job_ended(self, job: EnvironmentJob, ticket: Ticket, ended_s: float, error: BaseException | None) -> None:
         """Count a job that gave its slot back, or withdrew before it had one."""
-        if ticket.granted_s is None:
-            self._spent["environment_wait_s"] += ended_s - ticket.asked_s
-        else:
-            self._spent["environment_wait_s"] += ticket.granted_s - ticket.asked_s
-            self._spent["environment_s"] += ended_s - ticket.granted_s
-            self._jobs_open -= 1
-            self._used["environment_jobs"] += 1
+        self.tally.job_ended(ticket, ended_s, error)
+        if ticket.granted_s is not None:
             self.batch.account.jobs_completed += 1
         if self.batch.hub.listening:
             text = None if error is None else self.redact(describe(error))
             outcome = "ok" if error is None else outcome_of(error)
-            self.batch.hub.emit(job.event(self.label, ticket, ended_s, text, outcome))
+            self.batch.hub.emit(
+                job.event(self.label, ticket, ended_s, error=text, outcome=outcome, timed_out=is_timeout(error))
+            )

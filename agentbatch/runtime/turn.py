@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
+import anyio
+import openai
+
+from agentbatch.errors import TurnTimeout
 from agentbatch.events import AttemptFailed, Outcome, TurnEnded
 from agentbatch.runtime.job import current_job
 
 if TYPE_CHECKING:
     from agentbatch.runtime.trajectory import Trajectory
+
+R = TypeVar("R")
 
 MAX_ERROR_CHARS = 500
 
@@ -25,6 +32,11 @@ def outcome_of(error: BaseException) -> Outcome:
     return "failed" if isinstance(error, Exception) else "cancelled"
 
 
+def is_timeout(error: BaseException | None) -> bool:
+    """Tell whether a time-out, ours, the SDK's or a tool's, is what `error` says."""
+    return isinstance(error, (TimeoutError, subprocess.TimeoutExpired, openai.APITimeoutError))
+
+
 def _field(record: Any, name: str) -> Any:
     return record.get(name) if isinstance(record, dict) else getattr(record, name, None)
 
@@ -33,8 +45,9 @@ class Turn:
     """Counts one model call for its trajectory; `finish` is idempotent, so that no path can end it twice."""
 
     __slots__ = (
-        "_trajectory", "attempts", "cached_tokens", "endpoint", "first_byte_s", "in_environment", "number", "open",
-        "output_tokens", "prompt_tokens", "reading", "started_s", "streamed", "worker",
+        "_deadline", "_limit_s", "_trajectory", "attempts", "cached_tokens", "endpoint", "first_byte_s",
+        "in_environment", "number", "open", "output_tokens", "prompt_tokens", "reading", "started_s", "streamed",
+        "worker",
     )  # fmt: skip
 
     def __init__(self, trajectory: Trajectory, endpoint: str, streamed: bool, number: int) -> None:
@@ -45,6 +58,8 @@ class Turn:
         job = current_job()
         self.in_environment = job is not None and job.holds_slot
         self.started_s = trajectory.clock.now()
+        self._limit_s = limit_s = trajectory.batch.options.turn_timeout_s
+        self._deadline = None if limit_s is None else anyio.current_time() + limit_s / trajectory.clock.speedup
         self.first_byte_s: float | None = None
         self.attempts = 0
         self.worker = ""
@@ -54,6 +69,33 @@ class Turn:
         self.open = True
         self.reading = False
         """A read of the body is under way; it learns how the turn ends, so that a close within it does not say."""
+
+    async def within_limit(self, call: Callable[[], Awaitable[R]]) -> R:
+        """Await `call`, for as long as the turn may still take.
+
+        Raises:
+            TurnTimeout: the turn's time is up, counted from its launch.
+        """
+        if self._deadline is None:
+            return await call()
+        with anyio.CancelScope(deadline=self._deadline) as scope:
+            return await call()
+        assert scope.cancelled_caught  # noqa: S101 - nothing else comes past the return
+        raise self.timeout()
+
+    def _is_late(self) -> bool:
+        return self._deadline is not None and anyio.current_time() >= self._deadline
+
+    def timeout(self) -> TurnTimeout:
+        """Build the error of a turn whose time is up."""
+        return TurnTimeout(
+            f"turn {self.number} of {self._trajectory.key!r} took longer than turn_timeout_s={self._limit_s:g} s "
+            f"({self.attempts} attempts): raise it, or see what the server was doing"
+        )
+
+    def notice(self, kind: str, message: str) -> None:
+        """Say once what must not be silent about a call."""
+        self._trajectory.batch.hub.notice(kind, message, label=self._trajectory.label, once=True)
 
     def route(self) -> str:
         """Choose the worker for the next attempt and count it as in flight there."""
@@ -113,13 +155,17 @@ class Turn:
         if not self.open:
             return
         self.open = False
+        if error is not None and not isinstance(error, Exception) and self._is_late():
+            error = self.timeout()  # our own time-out, met where it was still a cancellation
         ended_s = self._trajectory.clock.now()
         worker = self.worker
         self.unroute()
         self._trajectory.open_streams.pop(self, None)
         self._trajectory.turn_ended(self, ended_s, error, worker)
 
-    def event(self, label: str, ended_s: float, error: str | None, outcome: Outcome, worker: str) -> TurnEnded:
+    def event(
+        self, label: str, ended_s: float, *, error: str | None, outcome: Outcome, worker: str, timed_out: bool
+    ) -> TurnEnded:
         """Build the event that records this turn."""
         return TurnEnded(
             label=label,
@@ -137,4 +183,5 @@ class Turn:
             output_tokens=self.output_tokens,
             in_environment=self.in_environment,
             error=error,
+            timed_out=timed_out,
         )

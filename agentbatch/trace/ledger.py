@@ -8,8 +8,10 @@ from dataclasses import dataclass, field
 from agentbatch.events import (
     Admitted,
     AttemptFailed,
+    ChildStarted,
     Event,
     JobEnded,
+    LimitsChanged,
     Notice,
     RunEnded,
     RunStarted,
@@ -37,6 +39,9 @@ class Ledger:
     never_admitted: dict[str, TrajectoryEnded] = field(default_factory=dict)
     turns: list[TurnEnded] = field(default_factory=list)
     jobs: list[JobEnded] = field(default_factory=list)
+    parents: dict[str, str] = field(default_factory=dict)
+    """Label of the trajectory that a child belongs to, by the child's label."""
+    limits: list[LimitsChanged] = field(default_factory=list)
     attempts: list[AttemptFailed] = field(default_factory=list)
     notices: list[Notice] = field(default_factory=list)
     duplicates: list[Event] = field(default_factory=list)
@@ -68,6 +73,10 @@ class Ledger:
                 self.admitted[event.label] = event
             case TrajectoryEnded():
                 (self.never_admitted if event.admitted_s is None else self.ended)[event.label] = event
+            case ChildStarted():
+                self.parents[event.label] = event.parent
+            case LimitsChanged():
+                self.limits.append(event)
             case AttemptFailed():
                 self.attempts.append(event)
             case Notice():
@@ -85,6 +94,12 @@ class Ledger:
         times = [event.at_s for event in self.admitted.values()]
         times += [event.admitted_s for event in self.ended.values() if event.admitted_s is not None]
         return min(times, default=None)
+
+    def root(self, label: str) -> str:
+        """Return the label of the trajectory that `label` is a child of, or `label` itself."""
+        while label in self.parents:
+            label = self.parents[label]
+        return label
 
     @property
     def trajectories(self) -> int:
@@ -107,7 +122,7 @@ class Ledger:
         return max(self._times() if self.unfinished else (event.at_s for event in self.ended.values()))
 
     def _times(self) -> Iterator[float]:
-        for group in (self.admitted.values(), self.ended.values(), self.attempts, self.notices):
+        for group in (self.admitted.values(), self.ended.values(), self.attempts, self.limits, self.notices):
             yield from (event.at_s for event in group)
         for spans in (self.turns, self.jobs):
             yield from (event.ended_s for event in spans)
@@ -116,15 +131,15 @@ class Ledger:
 
 
 def identity(event: Event) -> tuple[object, ...] | None:
-    """Return what no two different events of one run share; None for jobs and notices, which may well be equal."""
+    """Return what no two different events of one run share; None where two may well be equal."""
     match event:
         case TurnEnded():
             return event.event, event.label, event.turn, event.started_s
         case AttemptFailed():
             return event.event, event.label, event.turn, event.attempt, event.at_s
-        case Admitted() | TrajectoryEnded():
+        case Admitted() | ChildStarted() | TrajectoryEnded():
             return event.event, event.label
         case RunStarted() | WorkloadKnown() | RunEnded():
             return (event.event,)
-        case JobEnded() | Notice():
+        case JobEnded() | LimitsChanged() | Notice():
             return None

@@ -107,8 +107,8 @@ def environment_share(ledger: Ledger) -> float | None:
     return ratio(held_s, held_s + inference_s)
 
 
-def timeouts(ledger: Ledger) -> int:
-    """Count the turns and jobs that a timeout ended, which can move a score: their error's type says so."""
-    errors = [turn.error for turn in ledger.turns if turn.outcome != "ok"]
-    errors += [job.error for job in ledger.jobs if job.outcome != "ok"]
-    return sum((error or "").partition(":")[0].endswith(("Timeout", "TimeoutError")) for error in errors)
+def timed_out(ledger: Ledger) -> list[str]:
+    """Return the label behind every turn, job and trajectory that a time-out ended; a child counts for its parent."""
+    labels = [span.label for spans in (ledger.turns, ledger.jobs) for span in spans if span.timed_out]
+    labels += [event.label for event in ledger.ended.values() if event.timed_out]
+    return [ledger.root(label) for label in labels]

@@ -67,7 +67,11 @@ class Summary:
     """Environment jobs that got a slot."""
     retries: int
     timeouts: int
-    """Turns and jobs that a timeout ended."""
+    """Turns, jobs and trajectories that a time-out ended."""
+    timed_out_trajectories: int
+    """Trajectories with such a time-out: their scores may have moved."""
+    overruns: int
+    """Jobs that ran on after they were told to stop."""
     inference_in_environment: int
     """Turns made while their task held an environment slot."""
     output_tokens_per_s: float | None
@@ -94,6 +98,7 @@ def summarize(run: RunFile | Iterable[Event]) -> Summary:
     curve = CompletionCurve.of(ledger)
     placement = Placement.of(ledger)
     tokens = metrics.Tokens.of(ledger)
+    late = metrics.timed_out(ledger)
     ended: Counter[Outcome] = Counter(event.outcome for event in ledger.ended.values())
     unadmitted: Counter[Outcome] = Counter(event.outcome for event in ledger.never_admitted.values())
     return Summary(
@@ -122,7 +127,9 @@ def summarize(run: RunFile | Iterable[Event]) -> Summary:
         turns=sum(turn.outcome == "ok" for turn in ledger.turns),
         jobs=sum(job.granted_s is not None for job in ledger.jobs),
         retries=sum(max(0, turn.attempts - 1) for turn in ledger.turns),
-        timeouts=metrics.timeouts(ledger),
+        timeouts=len(late),
+        timed_out_trajectories=len(set(late)),
+        overruns=sum(job.outcome == "overrun" for job in ledger.jobs),
         inference_in_environment=sum(turn.in_environment for turn in ledger.turns),
         output_tokens_per_s=(
             None if makespan_s is None or tokens.output is None else metrics.ratio(tokens.output, makespan_s)

@@ -8,7 +8,7 @@ import pytest
 
 import agentbatch
 from agentbatch import AgentBatch, SlotConflict, TrajectoryClosed, UsageError
-from agentbatch.events import Event, JobEnded
+from agentbatch.events import Event, JobEnded, Notice
 from agentbatch.testing import virtual_clock
 
 BACKENDS = pytest.mark.parametrize("backend", ["asyncio", "trio"])
@@ -218,7 +218,8 @@ def test_more_sync_tools_run_at_once_than_anyios_forty_threads() -> None:
     anyio.run(main)
 
 
-def test_a_thread_keeps_its_slot_until_it_really_ends() -> None:
+@BACKENDS
+def test_a_thread_keeps_its_slot_until_it_really_ends(backend: str) -> None:
     import threading
 
     started, release = threading.Event(), threading.Event()
@@ -228,7 +229,7 @@ def test_a_thread_keeps_its_slot_until_it_really_ends() -> None:
         assert release.wait(20)
 
     async def main() -> None:
-        async with AgentBatch(cs=2, ce=1) as batch:
+        async with AgentBatch(cs=2, ce=1, on_event=events.append) as batch:
 
             async def solve(trajectory: Any, _: int) -> None:
                 await trajectory.act(stubborn)
@@ -237,13 +238,21 @@ def test_a_thread_keeps_its_slot_until_it_really_ends() -> None:
                 group.start_soon(batch.map, solve, [0])
                 await anyio.to_thread.run_sync(started.wait)
                 group.cancel_scope.cancel()
-                with anyio.CancelScope(shield=True):
-                    await anyio.wait_all_tasks_blocked()
-                    assert batch.statistics().environment["default"].held == 1
-                    release.set()
+            assert batch.statistics().environment["default"].held == 1, "its caller has gone, the thread has not"
+            assert batch.statistics().admission.held == 0
+            async with batch.trajectory("next") as trajectory:
+                with anyio.move_on_after(0.05):
+                    await trajectory.act(anyio.lowlevel.checkpoint)
+                    raise AssertionError("a second job ran beside the thread")
+                release.set()
+                await trajectory.act(anyio.lowlevel.checkpoint)
             assert batch.statistics().environment["default"].held == 0
 
-    anyio.run(main)
+    events: list[Event] = []
+    anyio.run(main, backend=backend)
+    first = next(event for event in events if isinstance(event, JobEnded) and event.label.endswith("-0"))
+    assert (first.outcome, first.timed_out) == ("overrun", False)
+    assert [event.kind for event in events if isinstance(event, Notice)] == ["overrun", "overrun"]
 
 
 def test_the_next_job_begins_before_the_leaving_task_goes_on() -> None:

@@ -5,10 +5,11 @@ import agentbatch
 
 def test_public_names() -> None:
     assert sorted(agentbatch.__all__) == [
-        "AgentBatch", "AgentBatchError", "BatchClosed", "BatchStatistics", "Completed", "Failed", "Result",
-        "SlotConflict", "StartUpError", "Timing", "TraceError", "Trajectory", "TrajectoryCancelled",
-        "TrajectoryClient", "TrajectoryClosed", "Usage", "UsageError", "__version__", "act", "current_trajectory",
-        "environment",
+        "AgentBatch", "AgentBatchError", "BatchClosed", "BatchDrained", "BatchStatistics", "ChildTrajectory",
+        "Completed", "EnvironmentTimeout", "Failed", "Result", "RetryPolicy", "SlotConflict", "StartUpError",
+        "TimedOut", "Timing", "TraceError", "Trajectory", "TrajectoryCancelled", "TrajectoryClient",
+        "TrajectoryClosed", "TrajectoryTimeout", "TurnTimeout", "Usage", "UsageError", "__version__", "act",
+        "current_trajectory", "environment",
     ]  # fmt: skip
     assert set(agentbatch.__all__) <= set(dir(agentbatch))
     for name in agentbatch.__all__:

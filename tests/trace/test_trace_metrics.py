@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trace_events import admitted, ended, job, run_started, turn
 
-from agentbatch.events import Event, TurnEnded, WorkloadKnown
+from agentbatch.events import ChildStarted, Event, TurnEnded, WorkloadKnown
 from agentbatch.trace import CompletionCurve, completion_curve
 from agentbatch.trace.bound import covered_s, lower_bound_s
 from agentbatch.trace.imbalance import Placement, imbalance, output_imbalance, request_imbalance
@@ -135,7 +135,11 @@ def test_lower_bound_from_what_was_measured() -> None:
         job("b", 0.0, 0.0, 4.0, resource="slack"), job("b", 0.0, 1.0, 5.0), job("b", 0.0, None, 50.0),  # 5 s
     ]  # fmt: skip
     assert lower_bound_s(Ledger.of(events)) == 18.0
-    child = [turn("a/judge", 1, 20.0, 23.0), turn("a/judge/deep", 1, 22.0, 24.0), turn("c/x", 1, 0.0, 19.0)]
+    child: list[Event] = [
+        ChildStarted(at_s=0.0, label=f"r-{name}", parent=f"r-{parent}")
+        for name, parent in (("a/judge", "a"), ("a/judge/deep", "a/judge"))
+    ]
+    child += [turn("a/judge", 1, 20.0, 23.0), turn("a/judge/deep", 1, 22.0, 24.0), turn("c/x", 1, 0.0, 19.0)]
     assert lower_bound_s(Ledger.of([*events, *child])) == 22.0, "a child's seconds belong to its parent's chain"
     many = [job("b", 0.0, 0.0, 19.0, resource="slack"), job("a", 0.0, 0.0, 60.0)]
     assert lower_bound_s(Ledger.of([*events, *many])) == max(60.0, (3 + 4 + 60) / 2, 4 + 19)

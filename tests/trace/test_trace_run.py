@@ -37,7 +37,7 @@ def changed(record: Any, /, **fields: Any) -> bytes:
         (changed(admitted("a"), at_s=...), "at_s", "missing"),
         (changed(admitted("a"), at_s="1"), "at_s", 'expected a valid number, got "1"'),
         (changed(admitted("a"), at_s=float("nan")), "at_s", "expected a finite number, got NaN"),
-        (changed(turn("a", 1, 0.0, 1.0), outcome="fine"), "outcome", "expected 'ok', 'failed' or 'cancelled'"),
+        (changed(turn("a", 1, 0.0, 1.0), outcome="fine"), "outcome", "'failed', 'cancelled' or 'overrun'"),
         (changed(turn("a", 1, 0.0, 1.0), turn=1.5), "turn", "expected a valid integer, got 1.5"),
         (changed(turn("a", 1, 0.0, 1.0), streamed=0), "streamed", "expected a valid boolean, got 0"),
         (changed(run_started(), ce={"a": None}), "ce.a", "expected a valid integer, got null"),

@@ -17,7 +17,8 @@ KEYS = (
     "tpot_mean_s", "admission_wait_s", "environment_wait_s", "environment_share", "wall_s",
 )  # fmt: skip
 EXTRA_KEYS = (
-    "cancelled", "unfinished", "turns", "jobs", "retries", "timeouts", "inference_in_environment",
+    "cancelled", "unfinished", "turns", "jobs", "retries", "timeouts", "timed_out_trajectories", "overruns",
+    "inference_in_environment",
     "output_tokens_per_s", "priority_s", "notices", "torn_tail",
 )  # fmt: skip
 
@@ -47,7 +48,7 @@ def a_run() -> list[Event]:
         ended("a", 10.0),
         ended("b", 10.0),
         admitted("c", 10.0, 0.0),
-        turn("c", 1, 10.0, 20.0, "", outcome="failed", error="APITimeoutError: Request timed out."),
+        turn("c", 1, 10.0, 20.0, "", outcome="failed", error="APITimeoutError: Request timed out.", timed_out=True),
         ended("c", 20.0, "failed", admitted_s=10.0, error="APITimeoutError: Request timed out."),
         ended("d", 20.0, "cancelled", admitted_s=None),
         Notice(at_s=1.0, kind="transport", message="slow"),
@@ -87,6 +88,8 @@ def test_every_figure_by_hand() -> None:
         "jobs": 2,
         "retries": 2,
         "timeouts": 1,
+        "timed_out_trajectories": 1,
+        "overruns": 0,
         "inference_in_environment": 1,
         "output_tokens_per_s": 0.5,
         "priority_s": 0.01,

@@ -7,8 +7,10 @@ from hypothesis import strategies as st
 from agentbatch.events import (
     Admitted,
     AttemptFailed,
+    ChildStarted,
     Event,
     JobEnded,
+    LimitsChanged,
     Notice,
     RunEnded,
     RunStarted,
@@ -47,7 +49,7 @@ def job(key: str, asked_s: float, granted_s: float | None, ended_s: float, **fie
 SECONDS = st.integers(-(10**12), 10**12).map(lambda microseconds: round(microseconds / 1e6, 6))
 TEXTS = st.text(max_size=12)
 COUNTS = st.integers(0, 10**9)
-OUTCOMES = st.sampled_from(["ok", "failed", "cancelled"])
+OUTCOMES = st.sampled_from(["ok", "failed", "cancelled", "overrun"])
 MAYBE_TEXT = st.none() | TEXTS
 MAYBE_COUNT = st.none() | COUNTS
 MAYBE_SECONDS = st.none() | SECONDS
@@ -58,6 +60,8 @@ OTHER_EVENTS: st.SearchStrategy[Event] = st.one_of(
         engine_s=MAYBE_SECONDS, longest_chain_s=SECONDS, workers=COUNTS,
     ),
     st.builds(Admitted, at_s=SECONDS, submitted_s=SECONDS, key=TEXTS, label=TEXTS),
+    st.builds(ChildStarted, at_s=SECONDS, label=TEXTS, parent=TEXTS),
+    st.builds(LimitsChanged, at_s=SECONDS, cs=COUNTS, ce=st.dictionaries(TEXTS, COUNTS, max_size=3)),
     st.builds(
         AttemptFailed, at_s=SECONDS, label=TEXTS, turn=COUNTS, attempt=COUNTS, error=TEXTS, status=MAYBE_COUNT,
         retry_in_s=MAYBE_SECONDS,
@@ -66,15 +70,15 @@ OTHER_EVENTS: st.SearchStrategy[Event] = st.one_of(
         TurnEnded, label=TEXTS, turn=COUNTS, started_s=SECONDS, first_byte_s=MAYBE_SECONDS, ended_s=SECONDS,
         outcome=OUTCOMES, endpoint=TEXTS, streamed=st.booleans(), attempts=COUNTS, worker=TEXTS,
         prompt_tokens=MAYBE_COUNT, cached_tokens=MAYBE_COUNT, output_tokens=MAYBE_COUNT, in_environment=st.booleans(),
-        error=MAYBE_TEXT,
+        error=MAYBE_TEXT, timed_out=st.booleans(),
     ),
     st.builds(
         JobEnded, label=TEXTS, resource=TEXTS, turns=COUNTS, asked_s=SECONDS, granted_s=MAYBE_SECONDS, ended_s=SECONDS,
-        outcome=OUTCOMES, operations=COUNTS, error=MAYBE_TEXT,
+        outcome=OUTCOMES, operations=COUNTS, error=MAYBE_TEXT, timed_out=st.booleans(),
     ),
     st.builds(
         TrajectoryEnded, at_s=SECONDS, key=TEXTS, label=TEXTS, admitted_s=MAYBE_SECONDS, outcome=OUTCOMES, turns=COUNTS,
-        error=MAYBE_TEXT,
+        error=MAYBE_TEXT, timed_out=st.booleans(),
     ),
     st.builds(
         Notice, at_s=SECONDS, kind=TEXTS, message=TEXTS, label=MAYBE_TEXT,

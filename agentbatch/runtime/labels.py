@@ -1,0 +1,44 @@
+"""Labels of one batch: no two trajectories, and no two children, ever share one (spec §3)."""
+
+from __future__ import annotations
+
+from agentbatch.wire import encode_label, trajectory_label
+
+
+class Labels:
+    """Gives out labels, each once.
+
+    Args:
+        run: name of the run, part of every label.
+    """
+
+    def __init__(self, run: str) -> None:
+        self._run = run
+        self._attempts: dict[str, int] = {}
+        self._taken: set[str] = set()
+
+    def of(self, key: str) -> str:
+        """Return a label for one more run of task `key`: `{run}-{key}`, then `{run}-{key}~2` and so on.
+
+        A task may itself be called `a~2` where `a` runs again, or `a/b` where `a` has a child `b`: the next free one
+        is taken then.
+        """
+        while True:
+            self._attempts[key] = attempt = self._attempts.get(key, 0) + 1
+            label = trajectory_label(self._run, key, attempt)
+            if self._take(label):
+                return label
+
+    def child(self, parent: str, name: str) -> str:
+        """Return a label for the child `name` of the trajectory labelled `parent`: `{parent}/{name}`."""
+        label, attempt = encode_label(f"{parent}/{name}"), 1
+        while not self._take(label):
+            attempt += 1
+            label = encode_label(f"{parent}/{name}~{attempt}")
+        return label
+
+    def _take(self, label: str) -> bool:
+        if label in self._taken:
+            return False
+        self._taken.add(label)
+        return True

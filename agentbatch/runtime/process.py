@@ -1,0 +1,133 @@
+"""Runs a command as an operation of a job, and ends its whole process group when it must stop.
+
+A tool's shell starts further processes; killing the shell alone leaves them. So the command leads a group of its own:
+SIGTERM to the group, then SIGKILL to whatever ignored it. The slot stays taken until the group is gone (miles#1012).
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import anyio
+from anyio.abc import ByteReceiveStream, Process
+
+if TYPE_CHECKING:
+    from agentbatch.runtime.background import Background
+    from agentbatch.runtime.job import EnvironmentJob
+
+KILLED_WITHIN_S = 5.0
+"""How long a caller waits, wall seconds, for a group that was sent SIGKILL; later than that it goes on alone."""
+
+POLL_S = 0.01
+
+
+async def run_in_group(
+    command: str | Sequence[str],
+    *,
+    stdin: bytes,
+    cwd: str | os.PathLike[str] | None,
+    env: Mapping[str, str] | None,
+    grace_s: float,
+    job: EnvironmentJob,
+    beside: Background,
+) -> subprocess.CompletedProcess[bytes]:
+    """Run `command` to its end and return its status and output; when cancelled, end its whole group first.
+
+    Args:
+        command: a list of arguments, or a line for the shell.
+        grace_s: wall seconds between SIGTERM and SIGKILL.
+        job: keeps its slot until the group is gone. beside: takes over a group that outlives SIGKILL.
+
+    Raises:
+        OSError: the command cannot be started.
+    """
+    options: dict[str, Any] = {"cwd": cwd, "env": env, "start_new_session": sys.platform != "win32"}
+    pipe = subprocess.PIPE
+    process = await anyio.open_process(command, stdin=pipe, stdout=pipe, stderr=pipe, **options)
+    output: dict[str, bytes] = {}
+    try:
+        async with anyio.create_task_group() as group:
+            group.start_soon(_feed, process, stdin)
+            for name, stream in (("stdout", process.stdout), ("stderr", process.stderr)):
+                group.start_soon(_read, stream, name, output)
+        status = await process.wait()
+    except BaseException as error:
+        with anyio.CancelScope(shield=True):  # bounded: the grace, then KILLED_WITHIN_S
+            await _end(process, grace_s, error, job, beside)
+        raise
+    await process.aclose()
+    return subprocess.CompletedProcess(command, status, output["stdout"], output["stderr"])
+
+
+async def _feed(process: Process, data: bytes) -> None:
+    stdin = process.stdin
+    assert stdin is not None  # noqa: S101 - a pipe was asked for
+    try:
+        await stdin.send(data)
+    except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+        pass  # the command did not care for all of its input
+    finally:
+        await stdin.aclose()
+
+
+async def _read(stream: ByteReceiveStream | None, name: str, output: dict[str, bytes]) -> None:
+    assert stream is not None  # noqa: S101 - a pipe was asked for
+    output[name] = b"".join([chunk async for chunk in stream])
+
+
+async def _end(process: Process, grace_s: float, error: BaseException, job: EnvironmentJob, beside: Background) -> None:
+    """Stop the group, kindly and then not; hand what is left to a task beside the batch."""
+    _signal(process, signal.SIGTERM)
+    if not await _gone(process, grace_s):
+        job.overrun(error, f"process group {process.pid}, which ignored SIGTERM for {grace_s:g} s and is killed,")
+        _signal(process, getattr(signal, "SIGKILL", signal.SIGTERM))
+        if not await _gone(process, KILLED_WITHIN_S):
+            job.join()
+            beside.start_soon(beside.linger, lambda: _outlive(process, job))
+            return
+    await process.aclose()
+
+
+async def _outlive(process: Process, job: EnvironmentJob) -> None:
+    """Keep the slot for a group that not even SIGKILL ends, such as one stuck in the kernel."""
+    try:
+        await _gone(process, float("inf"))
+    finally:
+        job.leave(None)
+
+
+async def _gone(process: Process, within_s: float) -> bool:
+    """Wait until every process of the group has ended; False when some have not `within_s` wall seconds later."""
+    with anyio.move_on_after(within_s):
+        await process.wait()
+        while _has_members(process):  # noqa: ASYNC110 - nobody tells when a group is empty
+            await anyio.sleep(POLL_S)
+        return True
+    return False
+
+
+def _has_members(process: Process) -> bool:
+    if sys.platform == "win32":
+        return False
+    try:
+        os.killpg(process.pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # a member that changed its user: it is there
+        return True
+    return True
+
+
+def _signal(process: Process, number: int) -> None:
+    try:
+        if sys.platform == "win32":
+            process.terminate()
+        else:
+            os.killpg(process.pid, number)
+    except ProcessLookupError:
+        pass
