@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 KILLED_WITHIN_S = 5.0
 """How long a caller waits, wall seconds, for a group that was sent SIGKILL; later than that it goes on alone."""
 
+DRAINED_WITHIN_S = 0.5
+
 POLL_S = 0.01
 
 
@@ -90,15 +92,26 @@ async def _end(process: Process, grace_s: float, error: BaseException, job: Envi
             job.join()
             beside.start_soon(beside.linger, lambda: _outlive(process, job))
             return
-    await process.aclose()
+    await _close(process)
 
 
 async def _outlive(process: Process, job: EnvironmentJob) -> None:
     """Keep the slot for a group that not even SIGKILL ends, such as one stuck in the kernel."""
     try:
         await _gone(process, float("inf"))
+        await _close(process)
     finally:
         job.leave(None)
+
+
+async def _close(process: Process) -> None:
+    """Read the pipes of an ended group to their ends, so that the event loop lets go of them, and close."""
+    with anyio.move_on_after(DRAINED_WITHIN_S):  # something that left the group may hold them open
+        for stream in (process.stdout, process.stderr):
+            if stream is not None:
+                async for _ in stream:
+                    pass
+    await process.aclose()
 
 
 async def _gone(process: Process, within_s: float) -> bool:

@@ -1,0 +1,127 @@
+"""`run_process`: a command and its whole group, under one slot, however it ends."""
+
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import anyio
+import psutil
+import pytest
+from runtime_helpers import jobs
+
+from agentbatch import AgentBatch, EnvironmentTimeout
+from agentbatch.events import Event, Notice
+
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.skipif(sys.platform == "win32", reason="process groups are POSIX"),
+]
+STUBBORN = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); time.sleep(60)"
+
+
+def alive(marker: str) -> list[psutil.Process]:
+    """Processes whose command line holds `marker`."""
+    found = []
+    for process in psutil.process_iter(["cmdline", "status"]):
+        command = process.info["cmdline"] or []
+        if any(marker in part for part in command) and process.info["status"] != psutil.STATUS_ZOMBIE:
+            found.append(process)
+    return found
+
+
+async def test_status_output_input_folder_and_environment(tmp_path: Path) -> None:
+    events: list[Event] = []
+    async with AgentBatch(cs=1, ce=1, on_event=events.append) as batch, batch.trajectory("t") as trajectory:
+        done = await trajectory.run_process(
+            "cat; echo $WHO in $PWD; echo oops >&2; exit 3", stdin=b"hello\n", cwd=tmp_path, env={"WHO": "me"}
+        )
+        assert (done.returncode, done.stderr) == (3, b"oops\n")
+        assert done.stdout.decode() == f"hello\nme in {tmp_path}\n"
+        big = await trajectory.run_process([sys.executable, "-c", "print('x' * 3_000_000)"], stdin=b"y" * 1_000_000)
+        assert len(big.stdout) == 3_000_001
+        with pytest.raises(FileNotFoundError):
+            await trajectory.run_process(["no-such-command-anywhere"])
+        assert batch.statistics().environment["default"].held == 0
+    assert [(job.outcome, job.operations) for job in jobs(events)] == [("ok", 1), ("ok", 1), ("failed", 1)]
+
+
+@pytest.mark.parametrize("how", ["time-out", "cancel"])
+async def test_a_group_is_ended_with_the_processes_it_started(how: str, tmp_path: Path) -> None:
+    marker = f"sleep 61.{time.monotonic_ns()}"
+    command = f"{marker} & {marker} & echo > {tmp_path}/up; wait"
+    events: list[Event] = []
+    async with AgentBatch(cs=1, ce=1, on_event=events.append) as batch, batch.trajectory("t") as trajectory:
+        with anyio.CancelScope() as scope:
+
+            async def cancel_when_up() -> None:
+                while not (tmp_path / "up").exists():  # noqa: ASYNC110 - another process writes it
+                    await anyio.sleep(0.01)
+                if how == "cancel":
+                    scope.cancel()
+
+            async with anyio.create_task_group() as group:
+                group.start_soon(cancel_when_up)
+                if how == "cancel":
+                    await trajectory.run_process(command)
+                else:
+                    with pytest.raises(EnvironmentTimeout):
+                        await trajectory.run_process(command, timeout_s=1.0)
+        assert not alive(marker)
+        assert batch.statistics().environment["default"].held == 0
+    assert [(job.outcome, job.timed_out) for job in jobs(events)] == [
+        ("failed", True) if how == "time-out" else ("cancelled", False)
+    ]
+    assert not [event for event in events if isinstance(event, Notice)]
+
+
+async def test_a_group_that_ignores_sigterm_is_killed_and_is_an_overrun() -> None:
+    """miles#1012: nothing may hold a slot for hours because it does not care for signals."""
+    marker = f"unused = {time.monotonic_ns()}"
+    events: list[Event] = []
+    async with AgentBatch(cs=2, ce=1, on_event=events.append) as batch, batch.trajectory("t") as trajectory:
+        with pytest.raises(EnvironmentTimeout):
+            await trajectory.run_process(
+                [sys.executable, "-c", f"{marker}; {STUBBORN}"], timeout_s=1.0, grace_s=0.2
+            )
+        assert not alive(marker)
+        assert batch.statistics().environment["default"].held == 0
+        assert trajectory.usage.timeouts == 1
+    assert [(job.outcome, job.timed_out) for job in jobs(events)] == [("overrun", True)]
+    [notice] = [event for event in events if isinstance(event, Notice)]
+    assert (notice.kind, "ignored SIGTERM for 0.2 s" in notice.message) == ("overrun", True)
+
+
+async def test_the_slot_stays_taken_until_the_group_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A group that outlives even SIGKILL, as one stuck in the kernel does: its caller goes on, its slot does not."""
+    from agentbatch.runtime import process
+
+    stuck = True
+    members = process._has_members
+    monkeypatch.setattr(process, "KILLED_WITHIN_S", 0.05)
+    monkeypatch.setattr(process, "_has_members", lambda one: stuck or members(one))
+    events: list[Event] = []
+    async with AgentBatch(cs=2, ce=1, on_event=events.append) as batch, batch.trajectory("t") as trajectory:
+        with pytest.raises(EnvironmentTimeout):
+            await trajectory.run_process("sleep 62", timeout_s=0.2, grace_s=0.05)
+        assert batch.statistics().environment["default"].held == 1
+        stuck = False
+        await trajectory.act(anyio.lowlevel.checkpoint)  # gets the slot once the group has gone
+    assert [job.outcome for job in jobs(events)] == ["overrun", "ok"]
+
+
+async def test_cancelling_a_batch_of_commands_leaves_no_process(tmp_path: Path) -> None:
+    marker = f"sleep 63.{time.monotonic_ns()}"
+
+    async def solve(trajectory: Any, n: int) -> None:
+        await trajectory.run_process(f"touch {tmp_path}/{n}; {marker} & {marker}; wait", grace_s=1.0)
+
+    async with AgentBatch(cs=8, ce=4) as batch:
+        async with anyio.create_task_group() as group:
+            group.start_soon(batch.map, solve, range(8))
+            while len(list(tmp_path.iterdir())) < 4:  # noqa: ASYNC110, ASYNC240 - other processes make them
+                await anyio.sleep(0.01)
+            assert alive(marker)
+            group.cancel_scope.cancel()
+        assert not alive(marker)
+        assert batch.statistics().environment["default"].held == 0
