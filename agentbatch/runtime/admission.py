@@ -61,7 +61,9 @@ class Admission:
                 raise UsageError(f"task key {key!r} {where}: give each trajectory its own with key=…")
             seen.add(key)
         self._clock.begin()
-        return [self._queue(batch, key) for key in keys]
+        pairs = [self._queue(batch, key) for key in keys]
+        batch.whereabouts.queued(self.gate.statistics().waiting, self._clock.now())
+        return pairs
 
     def _queue(self, batch: Any, key: str) -> tuple[Trajectory, Ticket]:
         self._live.add(key)
@@ -103,6 +105,8 @@ class Admission:
             return
         ended_s = self._clock.now()  # before the slot is handed on: an end never follows the admission it made room for
         self.gate.leave(ticket)
+        trajectory.place.leave(ended_s)
+        trajectory.batch.whereabouts.queued(self.gate.statistics().waiting, ended_s)
         self._live.discard(trajectory.key)
         ok = error is None
         self.completed += ok

@@ -17,6 +17,7 @@ from openai import AsyncOpenAI
 
 from agentbatch.errors import BatchClosed, UsageError
 from agentbatch.events import Event, Outcome, RunEnded
+from agentbatch.policy.whereabouts import Whereabouts
 from agentbatch.runtime import current
 from agentbatch.runtime.account import Account
 from agentbatch.runtime.admission import Admission
@@ -93,6 +94,7 @@ class AgentBatch:
         self.hub = Hub(self.clock)
         self.order = options.order
         self.account = Account()
+        self.whereabouts = Whereabouts(options.ce, window_s=max(60.0, 5 * speedup))  # >= 5 s wall
         self._workers = Workers(options.base_urls, alpha) if options.base_urls else None
         self._admission = Admission(options.run, options.cs, self.clock, self.hub)
         self._gates = {name: Gate(name, limit, self.clock) for name, limit in options.ce.items()}
@@ -272,6 +274,7 @@ class AgentBatch:
             gates=self._gates,
             in_flight={} if self._workers is None else self._workers.in_flight,
             account=self.account,
+            whereabouts=self.whereabouts,
             notices=self.hub.notice_count,
         )
 

@@ -40,6 +40,7 @@ class Trajectory:
         self.key = key
         self.label = label
         self.progress = Progress()
+        self.place = batch.whereabouts.place()
         self.open_streams: dict[Turn, Callable[[], Awaitable[None]]] = {}
         self._client: TrajectoryClient | None = None
         self._scope = anyio.CancelScope()
@@ -155,6 +156,7 @@ class Trajectory:
         """Be the current trajectory for a block; whatever ends the block ends the trajectory."""
         self._admitted_s = admitted_s
         self._open = True
+        self.place.enter(admitted_s)
         before = current.trajectory.get()
         current.trajectory.set(self)
         try:
@@ -195,6 +197,7 @@ class Trajectory:
     def turn_ended(self, turn: Turn, ended_s: float, error: BaseException | None, worker: str) -> None:
         """Count a finished turn: only completed ones enter n and the mean (spec §2)."""
         seconds = ended_s - turn.started_s
+        self.place.turn_ended(turn.launch_mark, turn.started_s, ended_s, turn.output_tokens, error is None)
         self._spent["inference_s"] += seconds
         if error is None:
             self.progress = self.progress.completed(seconds)

@@ -33,8 +33,8 @@ class Turn:
     """Counts one model call for its trajectory; `finish` is idempotent, so that no path can end it twice."""
 
     __slots__ = (
-        "_trajectory", "attempts", "cached_tokens", "endpoint", "first_byte_s", "in_environment", "number", "open",
-        "output_tokens", "prompt_tokens", "reading", "started_s", "streamed", "worker",
+        "_trajectory", "attempts", "cached_tokens", "endpoint", "first_byte_s", "in_environment", "launch_mark",
+        "number", "open", "output_tokens", "prompt_tokens", "reading", "started_s", "streamed", "worker",
     )  # fmt: skip
 
     def __init__(self, trajectory: Trajectory, endpoint: str, streamed: bool, number: int) -> None:
@@ -45,6 +45,7 @@ class Turn:
         job = current_job()
         self.in_environment = job is not None and job.holds_slot
         self.started_s = trajectory.clock.now()
+        self.launch_mark = trajectory.place.turn_began(self.started_s)
         self.first_byte_s: float | None = None
         self.attempts = 0
         self.worker = ""
