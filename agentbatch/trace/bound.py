@@ -41,14 +41,14 @@ def _chains_s(ledger: Ledger) -> Iterator[float]:
     """Yield each trajectory's busy seconds, with its children's; time in which two things ran counts once."""
     busy: defaultdict[str, list[tuple[float, float]]] = defaultdict(list)
     for turn in ledger.turns:
-        busy[_root(ledger, turn.label)].append((turn.started_s, turn.ended_s))
+        busy[root(ledger, turn.label)].append((turn.started_s, turn.ended_s))
     for job in ledger.jobs:
         if job.granted_s is not None:
-            busy[_root(ledger, job.label)].append((job.granted_s, job.ended_s))
+            busy[root(ledger, job.label)].append((job.granted_s, job.ended_s))
     return (covered_s(spans) for spans in busy.values())
 
 
-def _root(ledger: Ledger, label: str) -> str:
+def root(ledger: Ledger, label: str) -> str:
     """Return the label of the admitted trajectory that `label` is a child of, or `label` itself."""
     name = label
     while name not in ledger.admitted and "/" in name:
