@@ -1,4 +1,4 @@
-"""A live display of a batch of one's own: what runs, what waits, and which limit binds; two lines on stderr."""
+"""A live display of a batch of one's own: what runs, what waits, and which limit binds, on stderr."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ REFRESH_S = 0.25
 
 @contextmanager
 def live(batch: AgentBatch, *, total: int | None = None) -> Iterator[None]:
-    """Show a running batch until the block ends: `async with AgentBatch(…) as batch:`, then `with live(batch, total=9):`.
+    """Show a running batch until the block ends: `with live(batch, total=9):` inside the batch's `async with`.
 
     Shows nothing where stderr is no terminal. Drawn when something happens in the batch, four times a second at most.
 
@@ -40,7 +40,7 @@ def live(batch: AgentBatch, *, total: int | None = None) -> Iterator[None]:
             now_s = time.monotonic()
             if event is None or now_s >= due_s:
                 due_s = now_s + REFRESH_S
-                display.update(Text(lines(batch.statistics(), total), no_wrap=True, overflow="ellipsis"))
+                display.update(Text(lines(batch.statistics(), total)))
 
         draw()
         batch.hub.add(draw)

@@ -8,6 +8,7 @@ from types import TracebackType
 from rich.progress import BarColumn, Progress, TextColumn
 
 from agentbatch.events import Event, JobEnded, TrajectoryEnded, TurnEnded
+from agentbatch.policy.bottleneck import Bottleneck
 from agentbatch.report.console import stderr
 from agentbatch.runtime import current
 
@@ -79,5 +80,12 @@ class ReplayHook:
         batch = current.batch.get()  # events come from inside the batch that they belong to
         if batch is not None and not self._progress.disable and now_s >= self._due_s:
             self._due_s = now_s + REFRESH_S
-            self._binds = batch.statistics().bottleneck.short[-BINDS_CHARS:]
+            self._binds = _in_short(batch.statistics().bottleneck)
         self._progress.update(self._task, turns=self._turns, jobs=self._jobs, at_s=at_s, binds=self._binds)
+
+
+def _in_short(bottleneck: Bottleneck) -> str:
+    """Return the verdict in `BINDS_CHARS` at most; what has to go goes from the resource's name."""
+    name, short = bottleneck.resource or "", bottleneck.short
+    left = len(name) - max(0, len(short) - BINDS_CHARS)
+    return short.replace(name, name[:left], 1) if name else short

@@ -10,6 +10,7 @@ from agentbatch import AgentBatch, Trajectory
 from agentbatch.events import Event
 from agentbatch.policy.bottleneck import Bottleneck
 from agentbatch.testing import virtual_clock
+from agentbatch.trace import summarize
 
 BACKENDS = pytest.mark.parametrize("backend", ["asyncio", "trio"])
 @dataclass(frozen=True)
@@ -91,10 +92,16 @@ def run(case: Case, backend: str = "asyncio", more: str = "") -> tuple[float, Bo
 @pytest.mark.parametrize("name", CASES)
 def test_what_binds_is_found_now_and_on_the_whole(name: str, backend: str) -> None:
     case = CASES[name]
-    _, now, whole, _ = run(case, backend)
+    makespan_s, now, whole, events = run(case, backend)
     for verdict in (now, whole):
         assert verdict.name == case.expected, verdict.sentence
         assert sum(verdict.shares.values()) == pytest.approx(1.0)
+    # told from its events, the run gives the same account
+    summary = summarize(events)
+    assert summary.makespan_s == pytest.approx(makespan_s)
+    assert summary.bottleneck == case.expected
+    assert summary.time_shares == pytest.approx(whole.shares)
+    assert summary.slot_gain == pytest.approx(whole.gain, abs=1e-6)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -109,3 +116,84 @@ def test_one_more_slot_is_worth_no_more_than_promised(name: str) -> None:
         assert real[limit] <= promised + 0.02, (limit, real)
     if verdict.name in verdict.gain:
         assert max(real, key=lambda limit: real[limit]) == verdict.name
+
+
+def test_the_last_trajectory_alone_is_short_of_no_limit() -> None:
+    verdicts: list[Bottleneck] = []
+
+    async def main() -> None:
+        async with AgentBatch(cs=4, ce=2) as batch:
+
+            async def solve(trajectory: Trajectory, n: int) -> None:
+                for _ in range(60 if n == 7 else 2):
+                    turn = trajectory.begin_turn("/chat/completions", streamed=False)
+                    await anyio.sleep(3.0)
+                    turn.finish()
+                    async with trajectory.environment():
+                        await anyio.sleep(1.0)
+                verdicts.append(batch.statistics().bottleneck)
+
+            await batch.map(solve, range(8))
+            verdicts.append(batch.statistics().bottleneck)
+
+    virtual_clock.run(main)
+    *_, alone, after = verdicts
+    assert (alone.kind, dict(alone.gain)) == ("trajectories", {"cs": 0.0, "ce:default": 0.0})
+    assert alone.shares == pytest.approx(
+        {"inference": 0.75, "environment": 0.25, "harness": 0.0, "waiting:default": 0.0}
+    )
+    assert after.kind == "trajectories", "the last minute, now that nothing runs"
+
+
+@BACKENDS
+def test_blocks_that_share_a_slot_count_once_and_turns_within_them_are_inference(backend: str) -> None:
+    async def main() -> Bottleneck:
+        async with AgentBatch(cs=2, ce=1) as batch:
+
+            async def solve(trajectory: Trajectory, _: int) -> None:
+                async with trajectory.environment(), anyio.create_task_group() as group:
+
+                    async def operation() -> None:
+                        async with trajectory.environment():
+                            await anyio.sleep(6.0)
+
+                    group.start_soon(operation)
+                    group.start_soon(operation)
+                    turn = trajectory.begin_turn("/chat/completions", streamed=False)
+                    await anyio.sleep(2.0)
+                    turn.finish()
+
+            await batch.map(solve, range(1))
+            spent = batch.whereabouts.spent(batch.clock.now(), 2, {"default": 1})
+            assert (spent.inference_s, spent.environment_s) == pytest.approx((2.0, 4.0))
+            assert spent.held_s["default"] == pytest.approx(6.0)
+            return batch.statistics().bottleneck
+
+    assert virtual_clock.run(main, backend=backend).kind == "unknown", "six seconds, two completions"
+
+
+@BACKENDS
+def test_nobody_is_anywhere_after_cancelling_at_any_moment(backend: str) -> None:
+    async def main(after_s: float) -> None:
+        async with AgentBatch(cs=3, ce=1) as batch:
+
+            async def solve(trajectory: Trajectory, _: int) -> None:
+                for _ in range(2):
+                    turn = trajectory.begin_turn("/chat/completions", streamed=False)
+                    try:
+                        await anyio.sleep(1.0)
+                    finally:
+                        turn.finish()
+                    async with trajectory.environment():
+                        await anyio.sleep(1.0)
+
+            with anyio.move_on_after(after_s):
+                await batch.map(solve, range(5))
+            now_s, whereabouts = batch.clock.now(), batch.whereabouts
+            assert repr(whereabouts) == "<Whereabouts inference=0 environment=0 waiting=0 harness=0>"
+            levels = (whereabouts.active, whereabouts.in_flight, whereabouts._busy, whereabouts._queued)
+            assert [level.count for level in (*levels, *whereabouts.held.values())] == [0] * 5
+            assert whereabouts.spent(now_s, 3, {"default": 1}).active_s > 0
+
+    for ticks in range(1, 24):
+        virtual_clock.run(main, ticks / 2, backend=backend)

@@ -92,8 +92,8 @@ def test_every_figure_by_hand() -> None:
         "output_tokens_per_s": 0.5,
         "priority_s": 0.01,
         "bottleneck": "cs",  # c waits for admission for half of the time, and hardly anybody for an environment slot
-        "bottleneck_sentence": "CS binds: others wait for admission, and 70 % of active time is inference; one more slot "
-        "is worth up to +11 % throughput",
+        "bottleneck_sentence": "CS binds: others wait for admission, and 70 % of active time is inference; "
+        "one more slot is worth up to +11 % throughput",
         "time_shares": {  # a: 5 + 3 + 2 waiting; b: 6 + 4; c: 10
             "inference": 0.7, "environment": round(7 / 30, 6), "harness": 0.0, "waiting:default": round(2 / 30, 6),
         },
