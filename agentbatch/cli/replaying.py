@@ -23,7 +23,7 @@ from agentbatch.replay.runner import ReplayResult, check
 from agentbatch.report.aggregate import aggregate
 from agentbatch.report.console import complain, say, stdout
 from agentbatch.report.progress import ReplayProgress
-from agentbatch.report.table import figures_table, note_lines, spread_columns
+from agentbatch.report.table import binding_lines, figures_table, note_lines, spread_columns
 from agentbatch.sim.presets import preset
 from agentbatch.trace.workload import TraceTrajectory, cap, limit, read_workload
 
@@ -121,7 +121,7 @@ def show(results: Sequence[ReplayResult], *, as_json: bool) -> None:
     if len(results) > 1:
         makespans = "  ".join(f"{one['makespan_s']:,.0f}" for one in figures["orders"])
         say(console, f"makespan of each order, s: {makespans}")
-    say(console, *note_lines(figures["notices"]))
+    say(console, *binding_lines(figures), *note_lines(figures["notices"]))
 
 
 def complain_of_failures(result: ReplayResult) -> None:

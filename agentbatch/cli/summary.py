@@ -28,7 +28,7 @@ def summary(
     agentbatch summary run.jsonl
     """
     from agentbatch.report.console import say, stdout  # noqa: PLC0415 - see app.py: only what this command needs
-    from agentbatch.report.table import figures_table, note_lines  # noqa: PLC0415 - likewise
+    from agentbatch.report.table import binding_lines, figures_table, note_lines  # noqa: PLC0415 - likewise
     from agentbatch.trace.run import read_run  # noqa: PLC0415 - likewise
     from agentbatch.trace.summary import summarize  # noqa: PLC0415 - likewise
 
@@ -38,4 +38,4 @@ def summary(
         return
     console = stdout()
     console.print(figures_table({run.name: figures}))
-    say(console, *note_lines(figures["notices"]))
+    say(console, *binding_lines(figures), *note_lines(figures["notices"]))

@@ -12,7 +12,8 @@ def aggregate(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return the figures of one run as they are, or means over several.
 
     Several also get `range` (lowest and highest of each figure) and `orders` (each run's own figures, in turn). What is
-    no number stands as it is where all runs agree, else as None; notices are merged.
+    no number stands as it is where all runs agree, else as None; notices are merged, figures by name (shares of time)
+    averaged, a missing one being 0.
 
     Args:
         runs: the figures of each run, as `Summary.to_dict()` gives them; at least one.
@@ -29,6 +30,9 @@ def aggregate(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
             spread[key] = [min(numbers), max(numbers)]
         elif key == "notices":
             figures[key] = merge_notices(values)
+        elif maps := [value for value in values if isinstance(value, Mapping)]:
+            names = dict.fromkeys(name for value in maps for name in value)
+            figures[key] = {name: mean(value.get(name, 0.0) for value in maps) for name in names}
         else:
             figures[key] = values[0] if all(value == values[0] for value in values) else None
     return {**figures, "range": spread, "orders": [dict(run) for run in runs]}

@@ -1,15 +1,21 @@
-"""A live line per replay: trajectories ended, turns and environment jobs done, trace time; 80 columns wide at most."""
+"""A live line per replay: trajectories ended, turns and environment jobs done, trace time, what binds; 80 columns."""
 
 from __future__ import annotations
 
+import time
 from types import TracebackType
 
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, TextColumn
 
 from agentbatch.events import Event, JobEnded, TrajectoryEnded, TurnEnded
+from agentbatch.policy.bottleneck import Bottleneck
 from agentbatch.report.console import stderr
+from agentbatch.runtime import current
 
 TITLE_CHARS = 11
+BINDS_CHARS = 15
+REFRESH_S = 0.25
+"""How often what binds is looked up at most, wall seconds."""
 
 
 class ReplayProgress:
@@ -22,12 +28,12 @@ class ReplayProgress:
         console = stderr()
         self._progress = Progress(
             TextColumn("{task.description}", markup=False),
-            BarColumn(bar_width=14),
+            BarColumn(bar_width=6),
             TextColumn("{task.completed:>4}/{task.total} done", markup=False),
             TextColumn("{task.fields[turns]:>5} turns", markup=False),
             TextColumn("{task.fields[jobs]:>5} jobs", markup=False),
             TextColumn("{task.fields[at_s]:>6.0f} s", markup=False),
-            TimeElapsedColumn(),
+            TextColumn("{task.fields[binds]}", markup=False),
             console=console,
             disable=not console.is_terminal,
             refresh_per_second=4,
@@ -53,8 +59,10 @@ class ReplayHook:
     def __init__(self, progress: Progress, title: str, total: int) -> None:
         self._progress = progress
         self._turns = self._jobs = 0
+        self._due_s = 0.0
+        self._binds = ""
         name = f"{title[:TITLE_CHARS]:<{TITLE_CHARS}}"
-        self._task = progress.add_task(name, total=total, turns=0, jobs=0, at_s=0.0)
+        self._task = progress.add_task(name, total=total, turns=0, jobs=0, at_s=0.0, binds="")
 
     def __call__(self, event: Event) -> None:
         """Take one event in."""
@@ -68,4 +76,16 @@ class ReplayHook:
             self._update(event.at_s)
 
     def _update(self, at_s: float) -> None:
-        self._progress.update(self._task, turns=self._turns, jobs=self._jobs, at_s=at_s)
+        now_s = time.monotonic()
+        batch = current.batch.get()  # events come from inside the batch that they belong to
+        if batch is not None and not self._progress.disable and now_s >= self._due_s:
+            self._due_s = now_s + REFRESH_S
+            self._binds = _in_short(batch.statistics().bottleneck)
+        self._progress.update(self._task, turns=self._turns, jobs=self._jobs, at_s=at_s, binds=self._binds)
+
+
+def _in_short(bottleneck: Bottleneck) -> str:
+    """Return the verdict in `BINDS_CHARS` at most; what has to go goes from the resource's name."""
+    name, short = bottleneck.resource or "", bottleneck.short
+    left = len(name) - max(0, len(short) - BINDS_CHARS)
+    return short.replace(name, name[:left], 1) if name else short

@@ -18,6 +18,17 @@ def _percent(value: float) -> str:
     return f"{100 * value:.1f} %"
 
 
+def _limit(name: str) -> str:
+    kind, _, resource = name.partition(":")
+    return {"cs": "CS", "ce": f"CE {resource}", "trajectories": "no limit"}.get(kind, kind)
+
+
+def _shares(shares: Mapping[str, float]) -> str:
+    states = ("inference", "environment", "waiting", "harness")
+    parts = [sum(share for name, share in shares.items() if name.partition(":")[0] == state) for state in states]
+    return " ".join(f"{100 * part:.0f}" for part in parts)
+
+
 ROWS: tuple[tuple[str, str, Show], ...] = (
     ("makespan_s", "makespan, s", _number()),
     ("lower_bound_s", "lower bound, s", _number()),
@@ -44,6 +55,8 @@ ROWS: tuple[tuple[str, str, Show], ...] = (
     ("gamma_out", "output imbalance γ", _number(3)),
     ("ttft_mean_s", "TTFT, s", _number(2)),
     ("tpot_mean_s", "TPOT, ms", lambda value: f"{1000 * value:.1f}"),
+    ("bottleneck", "what binds", _limit),
+    ("time_shares", "% turn, tool, wait, own", _shares),
     ("admission_wait_s", "wait for admission, s", _number(1)),
     ("environment_wait_s", "wait for environment, s", _number(1)),
     ("environment_share", "time that was environment", _percent),
@@ -108,6 +121,12 @@ def spread_columns(figures: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     spread = figures["range"]
     low, high = ({key: pair[place] for key, pair in spread.items()} for place in (0, 1))
     return {"mean": figures, "lowest": low, "highest": high}
+
+
+def binding_lines(figures: Mapping[str, Any]) -> list[str]:
+    """Return the sentence that says what bound; none where it is not known, or runs differ."""
+    sentence = figures.get("bottleneck_sentence")
+    return [f"{sentence[0].upper()}{sentence[1:]}."] if sentence else []
 
 
 def note_lines(notices: Sequence[Mapping[str, Any]]) -> list[str]:

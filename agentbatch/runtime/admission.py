@@ -66,6 +66,7 @@ class Admission:
         pairs = [self._queue(batch, key) for key in keys]
         if self.gate.closed:
             self._withdraw_waiting()
+        batch.whereabouts.queued(self.gate.statistics().waiting, self._clock.now())
         return pairs
 
     def _queue(self, batch: Any, key: str) -> Pair:
@@ -112,6 +113,8 @@ class Admission:
         del self._live[trajectory.key]
         ended_s = self._clock.now()  # before the slot is handed on: an end never follows the admission it made room for
         self.gate.leave(ticket)
+        trajectory.place.leave(ended_s)
+        trajectory.batch.whereabouts.queued(self.gate.statistics().waiting, ended_s)
         ok = error is None
         self.completed += ok
         self.failed += not ok

@@ -19,7 +19,6 @@ from agentbatch.runtime.core import BatchCore
 from agentbatch.runtime.options import check_options
 from agentbatch.runtime.results import Result
 from agentbatch.runtime.retry import RetryPolicy
-from agentbatch.runtime.statistics import BatchStatistics, snapshot
 from agentbatch.runtime.trajectory import Trajectory
 from agentbatch.runtime.transport import check_descriptors
 
@@ -192,6 +191,7 @@ class AgentBatch(BatchCore):
         for name, limit in limits.items():
             self._gates[name].resize(limit)
         now = self.statistics()
+        self.whereabouts.begin_window(now.now_s)
         environment = {name: slots.capacity for name, slots in now.environment.items()}
         self.hub.emit(LimitsChanged(at_s=now.now_s, cs=now.admission.capacity, ce=environment))
 
@@ -203,15 +203,3 @@ class AgentBatch(BatchCore):
         """
         self.check_open()
         return self._clients.plain()
-
-    def statistics(self) -> BatchStatistics:
-        """Return what the batch does right now."""
-        return snapshot(
-            run=self.options.run,
-            now_s=self.clock.now(),
-            admission=self._admission,
-            gates=self._gates,
-            in_flight={} if self._workers is None else self._workers.in_flight,
-            account=self.account,
-            notices=self.hub.notice_count,
-        )

@@ -22,6 +22,7 @@ class ChildTrajectory(Trajectory):
         self.parent = parent
         self.progress = parent.progress
         self.open_streams = parent.open_streams  # closed with the parent
+        self.place = parent.place  # its turns and jobs are where the parent's time goes
         self._admitted_s = now_s
         batch.hub.emit(ChildStarted(at_s=now_s, label=self.label, parent=parent.label))
 

@@ -13,6 +13,7 @@ import anyio
 
 from agentbatch.errors import BatchClosed, UsageError
 from agentbatch.events import Event, Outcome, RunEnded
+from agentbatch.policy.whereabouts import Whereabouts
 from agentbatch.runtime import current
 from agentbatch.runtime.account import Account
 from agentbatch.runtime.admission import Admission
@@ -26,6 +27,7 @@ from agentbatch.runtime.hub import Hub
 from agentbatch.runtime.interrupt import drains_on_interrupt
 from agentbatch.runtime.labels import Labels
 from agentbatch.runtime.options import BatchOptions
+from agentbatch.runtime.statistics import BatchStatistics, snapshot
 from agentbatch.runtime.trajectory import Trajectory
 from agentbatch.runtime.turn import outcome_of
 from agentbatch.runtime.workers import Workers
@@ -56,6 +58,7 @@ class BatchCore:
         self.hub = Hub(self.clock)
         self.order = options.order
         self.account = Account()
+        self.whereabouts = Whereabouts(options.ce, window_s=max(60.0, 5 * speedup))  # >= 5 s wall
         self.background = Background()
         self.labels = Labels(options.run)
         self._workers = Workers(options.base_urls, options.alpha) if options.base_urls else None
@@ -189,6 +192,19 @@ class BatchCore:
         """Build the labelled client of one trajectory around the shared connection pool."""
         self.check_open()
         return self._clients.build(trajectory)
+
+    def statistics(self) -> BatchStatistics:
+        """Return what the batch does right now."""
+        return snapshot(
+            run=self.options.run,
+            now_s=self.clock.now(),
+            admission=self._admission,
+            gates=self._gates,
+            in_flight={} if self._workers is None else self._workers.in_flight,
+            account=self.account,
+            whereabouts=self.whereabouts,
+            notices=self.hub.notice_count,
+        )
 
     def next_entry(self) -> int:
         """Return the next global entry number, e_j of Eq. 16."""

@@ -35,6 +35,11 @@ class Hub:
         """Call `hook` with every event from now on."""
         self._hooks.append(hook)
 
+    def remove(self, hook: Hook) -> None:
+        """Stop calling `hook`; one that is not there, as after it raised, is fine."""
+        if hook in self._hooks:
+            self._hooks.remove(hook)
+
     def emit(self, event: Event) -> None:
         """Pass `event` to every hook, in the order they were added."""
         for hook in tuple(self._hooks):

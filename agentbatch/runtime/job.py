@@ -117,6 +117,7 @@ class EnvironmentJob:
         key = batch.order.key(progress, asked_s, batch.next_entry())
         self._ticket = ticket = self._gate.ask(key, asked_s)
         batch.account.priority_s += perf_counter() - began  # wall seconds (spec §8)
+        trajectory.place.job_asked(self.resource, asked_s)
         if ticket.granted_s is None:
             try:
                 await ticket.wait()
@@ -125,7 +126,8 @@ class EnvironmentJob:
                 self._end(error)
                 raise
         self._users = self._operations = 1
-        trajectory.job_granted()
+        trajectory.tally.job_granted()
+        trajectory.place.job_granted(self.resource, ticket.granted_s or asked_s)
 
     def _slot_holder(self) -> EnvironmentJob | None:
         """Return the job whose block still holds a slot that this lineage may join, or None."""
@@ -197,6 +199,8 @@ class EnvironmentJob:
             return False
         ended_s = self._trajectory.clock.now()
         handed_on = self._gate.leave(ticket)
+        left = self._trajectory.place.job_withdrew if ticket.granted_s is None else self._trajectory.place.job_ended
+        left(self.resource, ended_s)
         self._trajectory.job_ended(self, ticket, ended_s, self._late or error)
         return handed_on
 

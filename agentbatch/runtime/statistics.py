@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from agentbatch.policy.bottleneck import Bottleneck
 from agentbatch.policy.slots import SlotStatistics
+from agentbatch.policy.whereabouts import Whereabouts
 from agentbatch.runtime.account import Account
 from agentbatch.runtime.admission import Admission
 from agentbatch.runtime.gate import Gate
@@ -30,6 +32,8 @@ class BatchStatistics:
     passed_through: int
     """Calls of the module-level `environment()` and `act()` made outside any trajectory, hence ungated."""
     notices: int
+    bottleneck: Bottleneck
+    """Which limit binds, over about the last minute; its `shares` say where trajectories spent that time."""
 
 
 def snapshot(
@@ -40,6 +44,7 @@ def snapshot(
     gates: Mapping[str, Gate],
     in_flight: Mapping[str, int],
     account: Account,
+    whereabouts: Whereabouts,
     notices: int,
 ) -> BatchStatistics:
     """Read a batch's state."""
@@ -58,4 +63,10 @@ def snapshot(
         inference_in_environment=account.inference_in_environment,
         passed_through=account.passed_through,
         notices=notices,
+        bottleneck=whereabouts.bottleneck(
+            now_s,
+            admission.gate.statistics().capacity,
+            {name: gate.statistics().capacity for name, gate in gates.items()},
+            window=True,
+        ),
     )

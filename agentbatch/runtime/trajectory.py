@@ -49,6 +49,7 @@ class Trajectory:
         self.key = key
         self.label = label
         self.progress = Progress()
+        self.place = batch.whereabouts.place()
         self.open_streams: dict[Turn, Callable[[], Awaitable[None]]] = {}
         self._client: TrajectoryClient | None = None
         self._scope = anyio.CancelScope()
@@ -215,6 +216,7 @@ class Trajectory:
         if limit_s is not None:
             left_s = limit_s - (self.clock.now() - admitted_s)
             self._scope.deadline = anyio.current_time() + left_s / self.clock.speedup
+        self.place.enter(admitted_s)
         before = current.trajectory.get()
         current.trajectory.set(self)
         try:
@@ -263,6 +265,7 @@ class Trajectory:
     def turn_ended(self, turn: Turn, ended_s: float, error: BaseException | None, worker: str) -> None:
         """Count a finished turn: only completed ones enter n and the mean (spec §2)."""
         seconds = ended_s - turn.started_s
+        self.place.turn_ended(turn.launch_mark, turn.started_s, ended_s, turn.output_tokens, error is None)
         self.tally.turn_ended(turn, seconds, error)
         if error is None:
             self.progress = self.progress.completed(seconds)
@@ -281,10 +284,6 @@ class Trajectory:
         self.tally.attempt_failed()
         self.batch.account.attempts_failed += 1
         self.batch.hub.emit(event)
-
-    def job_granted(self) -> None:
-        """Count a job that holds its slot."""
-        self.tally.job_granted()
 
     def job_ended(self, job: EnvironmentJob, ticket: Ticket, ended_s: float, error: BaseException | None) -> None:
         """Count a job that gave its slot back, or withdrew before it had one."""

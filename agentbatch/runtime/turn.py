@@ -46,8 +46,8 @@ class Turn:
 
     __slots__ = (
         "_deadline", "_limit_s", "_trajectory", "attempts", "cached_tokens", "endpoint", "first_byte_s",
-        "in_environment", "number", "open", "output_tokens", "prompt_tokens", "reading", "started_s", "streamed",
-        "worker",
+        "in_environment", "launch_mark", "number", "open", "output_tokens", "prompt_tokens", "reading", "started_s",
+        "streamed", "worker",
     )  # fmt: skip
 
     def __init__(self, trajectory: Trajectory, endpoint: str, streamed: bool, number: int) -> None:
@@ -60,6 +60,7 @@ class Turn:
         self.started_s = trajectory.clock.now()
         self._limit_s = limit_s = trajectory.batch.options.turn_timeout_s
         self._deadline = None if limit_s is None else anyio.current_time() + limit_s / trajectory.clock.speedup
+        self.launch_mark = trajectory.place.turn_began(self.started_s)
         self.first_byte_s: float | None = None
         self.attempts = 0
         self.worker = ""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from agentbatch.events import Event, Outcome
 from agentbatch.trace import metrics
+from agentbatch.trace.bottleneck import run_bottleneck
 from agentbatch.trace.bound import lower_bound_s
 from agentbatch.trace.curve import CompletionCurve
 from agentbatch.trace.imbalance import Placement, output_imbalance, request_imbalance
@@ -78,6 +79,14 @@ class Summary:
     """Output tokens / makespan."""
     priority_s: float | None
     """Wall seconds spent computing scheduling priorities; None where not measured."""
+    bottleneck: str | None
+    """What bound over the whole run: "cs", "ce:<resource>", "inference", "harness" or "trajectories" (no limit did)."""
+    bottleneck_sentence: str | None
+    """The same for people."""
+    time_shares: Mapping[str, float] | None
+    """Of active trajectory time, by state, adding up to 1: where it went."""
+    slot_gain: Mapping[str, float] | None
+    """Throughput that one more slot would have added at most, relative, by "cs" and "ce:<resource>"."""
     notices: tuple[NoticeCount, ...]
     torn_tail: bool
     """The record's last line was not whole and is left out."""
@@ -86,7 +95,13 @@ class Summary:
         """Return the figures as JSON has them, floats to six decimals."""
         record = asdict(self)
         record["notices"] = list(record["notices"])
-        return {key: round(value, DECIMALS) if isinstance(value, float) else value for key, value in record.items()}
+        return {key: _rounded(value) for key, value in record.items()}
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _rounded(one) for key, one in value.items()}
+    return round(value, DECIMALS) if isinstance(value, float) else value
 
 
 def summarize(run: RunFile | Iterable[Event]) -> Summary:
@@ -99,6 +114,8 @@ def summarize(run: RunFile | Iterable[Event]) -> Summary:
     placement = Placement.of(ledger)
     tokens = metrics.Tokens.of(ledger)
     late = metrics.timed_out(ledger)
+    binds = run_bottleneck(ledger)
+    known = binds.kind != "unknown"
     ended: Counter[Outcome] = Counter(event.outcome for event in ledger.ended.values())
     unadmitted: Counter[Outcome] = Counter(event.outcome for event in ledger.never_admitted.values())
     return Summary(
@@ -135,6 +152,10 @@ def summarize(run: RunFile | Iterable[Event]) -> Summary:
             None if makespan_s is None or tokens.output is None else metrics.ratio(tokens.output, makespan_s)
         ),
         priority_s=None if ledger.closed is None else ledger.closed.priority_s,
+        bottleneck=binds.name if known else None,
+        bottleneck_sentence=binds.sentence if known else None,
+        time_shares=dict(binds.shares) or None,
+        slot_gain=dict(binds.gain) or None,
         notices=(*_recorded_notices(ledger), *_own_notices(ledger, placement, tokens, torn)),
         torn_tail=torn is not None,
     )

@@ -18,8 +18,8 @@ KEYS = (
 )  # fmt: skip
 EXTRA_KEYS = (
     "cancelled", "unfinished", "turns", "jobs", "retries", "timeouts", "timed_out_trajectories", "overruns",
-    "inference_in_environment",
-    "output_tokens_per_s", "priority_s", "notices", "torn_tail",
+    "inference_in_environment", "output_tokens_per_s", "priority_s", "bottleneck", "bottleneck_sentence", "time_shares",
+    "slot_gain", "notices", "torn_tail",
 )  # fmt: skip
 
 
@@ -93,6 +93,13 @@ def test_every_figure_by_hand() -> None:
         "inference_in_environment": 1,
         "output_tokens_per_s": 0.5,
         "priority_s": 0.01,
+        "bottleneck": "cs",  # c waits for admission for half of the time, and hardly anybody for an environment slot
+        "bottleneck_sentence": "CS binds: others wait for admission, and 70 % of active time is inference; "
+        "one more slot is worth up to +11 % throughput",
+        "time_shares": {  # a: 5 + 3 + 2 waiting; b: 6 + 4; c: 10
+            "inference": 0.7, "environment": round(7 / 30, 6), "harness": 0.0, "waiting:default": round(2 / 30, 6),
+        },
+        "slot_gain": {"cs": round(1 / (0.5 + 0.5 / 1.25) - 1, 6), "ce:default": round(2 / 28, 6)},
         "notices": [
             {"kind": "transport", "message": "slow", "count": 1},
             {"kind": "overrun", "message": "late", "count": 2},
