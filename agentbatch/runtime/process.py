@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -25,7 +26,7 @@ KILLED_WITHIN_S = 5.0
 
 DRAINED_WITHIN_S = 0.5
 
-POLL_S = 0.01
+POLL_S = 0.02
 
 
 async def run_in_group(
@@ -133,7 +134,21 @@ def _has_members(process: Process) -> bool:
         return False
     except PermissionError:  # a member that changed its user: it is there
         return True
-    return True
+    return _members_live(process.pid)
+
+
+def _members_live(group: int) -> bool:
+    """Tell whether a group has a member that is more than a zombie, which a container's PID 1 may never bury."""
+    entries = list(Path("/proc").glob("[0-9]*/stat"))
+    for entry in entries:
+        try:
+            # "pid (name) state parent group …", and a name may hold anything
+            state, _, its_group = entry.read_text(errors="replace").rpartition(")")[2].split()[:3]
+        except OSError:  # gone meanwhile
+            continue
+        if int(its_group) == group and state not in ("Z", "X"):
+            return True
+    return not entries  # no /proc: then what the kernel answered stands
 
 
 def _signal(process: Process, number: int) -> None:
