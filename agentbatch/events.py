@@ -33,6 +33,8 @@ class RunStarted:
     bucket_s: float = 1.0
     speedup: float = 1.0
     workers: tuple[str, ...] = ()
+    routing: str = "lbch"
+    alpha: float = 1.25
     schema: int = SCHEMA
 
 
@@ -64,7 +66,10 @@ class Admitted:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AttemptFailed:
-    """One try of a turn failed; `retry_in_s` is the back-off before the next, None when it was the last."""
+    """One try of a turn failed; `retry_in_s` is the back-off before the next, None when it was the last.
+
+    It is 0 where the turn moved to another worker at once, because its own went out.
+    """
 
     event: ClassVar[str] = "attempt"
     at_s: float
@@ -134,6 +139,17 @@ class TrajectoryEnded:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class WorkerChanged:
+    """One of several workers went out, so that no turn is placed on it while another is live, or came back."""
+
+    event: ClassVar[str] = "worker"
+    at_s: float
+    worker: str
+    live: bool
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Notice:
     """Something a person should know: a limit not honoured, a label not sent, a hook that failed."""
 
@@ -158,8 +174,18 @@ class RunEnded:
 
 
 Event = (
-    RunStarted | WorkloadKnown | Admitted | AttemptFailed | TurnEnded | JobEnded | TrajectoryEnded | Notice | RunEnded
+    RunStarted
+    | WorkloadKnown
+    | Admitted
+    | AttemptFailed
+    | TurnEnded
+    | JobEnded
+    | TrajectoryEnded
+    | WorkerChanged
+    | Notice
+    | RunEnded
 )
 EVENT_TYPES: tuple[type[Event], ...] = (
-    RunStarted, WorkloadKnown, Admitted, AttemptFailed, TurnEnded, JobEnded, TrajectoryEnded, Notice, RunEnded,
+    RunStarted, WorkloadKnown, Admitted, AttemptFailed, TurnEnded, JobEnded, TrajectoryEnded, WorkerChanged, Notice,
+    RunEnded,
 )

@@ -11,12 +11,16 @@ Positions come from a stable hash, never from `hash()`, so that every process pl
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from itertools import repeat
+from typing import Literal
 
 ALPHA = 1.25
 """Default load bound of Eq. 9: a worker may carry a quarter more than its equal share."""
+
+Routing = Literal["lbch", "consistent-hash", "random"]
+"""Ways to place a turn: `place`; `Ring.home`; at random, which is the caller's to do."""
 
 
 def blake2b_64(text: str) -> int:
@@ -93,7 +97,7 @@ class Ring:
         """Return the ring's workers that are in `live`; all when it is None. A set that fits is not copied."""
         if live is None:
             return self._workers
-        if isinstance(live, Set) and live <= self._known:
+        if isinstance(live, (frozenset, set)) and live <= self._known:
             return live
         return self._known.intersection(live)
 
@@ -107,6 +111,7 @@ def place(
     load: Mapping[str, int],
     alpha: float = ALPHA,
     live: Collection[str] | None = None,
+    *,
     total: int | None = None,
 ) -> str:
     """Choose the worker for one more request of trajectory `label` (Alg. 1).

@@ -13,10 +13,12 @@ from types import TracebackType
 from typing import Any, Literal, TypeVar, cast
 
 import anyio
+from anyio.abc import TaskGroup
 from openai import AsyncOpenAI
 
 from agentbatch.errors import BatchClosed, UsageError
 from agentbatch.events import Event, Outcome, RunEnded
+from agentbatch.policy.lbch import Routing
 from agentbatch.runtime import current
 from agentbatch.runtime.account import Account
 from agentbatch.runtime.admission import Admission
@@ -24,6 +26,7 @@ from agentbatch.runtime.client import TrajectoryClient
 from agentbatch.runtime.clock import BatchClock
 from agentbatch.runtime.collector import relaxed_collector
 from agentbatch.runtime.gate import Gate
+from agentbatch.runtime.health import watched_workers
 from agentbatch.runtime.hub import Hub
 from agentbatch.runtime.options import check_options
 from agentbatch.runtime.preflight import check_reachable
@@ -47,7 +50,7 @@ class AgentBatch:
     Args:
         cs: how many trajectories are active at once; each keeps its slot from admission to its end.
         ce: how many environment jobs run at once; a mapping names resources, each with its own limit and queue.
-        base_url: OpenAI-compatible URL of the server, or several worker URLs, among which each turn is placed by LBCH.
+        base_url: OpenAI-compatible URL of the server, or several worker URLs, among which each turn is placed.
             Default: the OPENAI_BASE_URL variable; without either, `traj.client` is not available.
         api_key: sent as bearer token; default the OPENAI_API_KEY variable. Never logged, recorded or shown.
         env_policy: order of waiting environment jobs: "caas" (Eq. 13-16) or "fcfs".
@@ -58,7 +61,9 @@ class AgentBatch:
         run: name of the run, part of every label; default eight random hex digits.
         retries: how often a model call that may succeed later is tried again.
         timeout_s: seconds without a byte after which a model call fails.
-        alpha: load bound of LBCH, >= 1 (Eq. 9).
+        routing: how, among several workers: "lbch", home unless that is over its share; "consistent-hash", home
+            whatever its load; "random", seeded with `run`. Workers found dead are out until they answer again.
+        alpha: load bound of "lbch", >= 1 (Eq. 9).
         speedup: trace seconds per wall second, for replays against a sped-up server.
 
     Raises:
@@ -82,18 +87,21 @@ class AgentBatch:
         run: str | None = None,
         retries: int = 2,
         timeout_s: float = 600.0,
+        routing: Routing = "lbch",
         alpha: float = 1.25,
         speedup: float = 1.0,
     ) -> None:
         self.options = options = check_options(
             run=run, cs=cs, ce=ce, unified=unified, env_policy=env_policy, band_s=band_s, bucket_s=bucket_s,
-            base_url=base_url, api_key=api_key, retries=retries, timeout_s=timeout_s, alpha=alpha,
+            base_url=base_url, api_key=api_key, retries=retries, timeout_s=timeout_s, routing=routing, alpha=alpha,
         )  # fmt: skip
         self.clock = BatchClock(speedup)
         self.hub = Hub(self.clock)
         self.order = options.order
         self.account = Account()
-        self._workers = Workers(options.base_urls, alpha) if options.base_urls else None
+        self.background: TaskGroup | None = None
+        """What runs beside the trajectories, such as polling; cancelled when the batch ends. Nothing in it raises."""
+        self._workers = watched_workers(self, options, lambda: self._http_client) if options.base_urls else None
         self._admission = Admission(options.run, options.cs, self.clock, self.hub)
         self._gates = {name: Gate(name, limit, self.clock) for name, limit in options.ce.items()}
         self._http_client: Any = None
@@ -126,6 +134,7 @@ class AgentBatch:
         except BaseException:
             await self._close()
             raise
+        self.background = await anyio.create_task_group().__aenter__()
         self._state = "open"
         self._outer = current.batch.get()
         current.batch.set(self)
@@ -146,11 +155,21 @@ class AgentBatch:
             )
         self._state = "closed"
         current.batch.set(self._outer)
+        await self._stop_background()
         now_s = self.clock.now()
         outcome: Outcome = "ok" if exc is None else outcome_of(exc)
         wall_s = now_s / self.clock.speedup
         self.hub.emit(RunEnded(at_s=now_s, wall_s=wall_s, outcome=outcome, priority_s=self.account.priority_s))
         await self._close()
+
+    async def _stop_background(self) -> None:
+        group, self.background = self.background, None
+        if group is not None:
+            # told nothing of what ends the batch's block, so that it passes on as it is, in no group; shielded, because
+            # the wait is for cancelled tasks only, and a cancellation from outside must not replace that error either
+            group.cancel_scope.shield = True
+            group.cancel_scope.cancel()
+            await group.__aexit__(None, None, None)
 
     async def _close(self) -> None:
         with anyio.CancelScope(shield=True):  # closing sockets is bounded, leaving them open is not
@@ -270,7 +289,7 @@ class AgentBatch:
             now_s=self.clock.now(),
             admission=self._admission,
             gates=self._gates,
-            in_flight={} if self._workers is None else self._workers.in_flight,
+            workers=self._workers,
             account=self.account,
             notices=self.hub.notice_count,
         )

@@ -6,11 +6,13 @@ import os
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import cast, get_args
 
 import agentbatch
 from agentbatch.errors import UsageError
 from agentbatch.events import RunStarted
 from agentbatch.policy.caas import EnvironmentOrder
+from agentbatch.policy.lbch import Routing
 
 DEFAULT_RESOURCE = "default"
 
@@ -53,6 +55,7 @@ class BatchOptions:
     api_key: str = field(repr=False)
     retries: int
     timeout_s: float
+    routing: Routing
     alpha: float
 
     def started(self, *, speedup: float, started_unix_s: float) -> RunStarted:
@@ -69,6 +72,8 @@ class BatchOptions:
             bucket_s=self.order.bucket_s,
             speedup=speedup,
             workers=self.base_urls,
+            routing=self.routing,
+            alpha=float(self.alpha),
         )
 
 
@@ -85,6 +90,7 @@ def check_options(
     api_key: str | None,
     retries: int,
     timeout_s: float,
+    routing: str,
     alpha: float,
 ) -> BatchOptions:
     """Check every option that can be checked without running anything.
@@ -104,6 +110,10 @@ def check_options(
         raise UsageError(f"retries must be a whole number of at least 0, not {retries!r}")
     if not 0 < timeout_s < float("inf"):
         raise UsageError(f"timeout_s must be a positive number of seconds, not {timeout_s!r}")
+    if routing not in get_args(Routing):
+        raise UsageError(f"routing must be {', '.join(map(repr, get_args(Routing)))}, not {routing!r}")
+    if not 1 <= alpha < float("inf"):
+        raise UsageError(f"alpha must be a number of at least 1, not {alpha!r}: below it no worker may be eligible")
     urls: Sequence[str]
     if base_url is None:
         from_env = os.environ.get("OPENAI_BASE_URL")
@@ -122,5 +132,6 @@ def check_options(
         api_key=api_key or os.environ.get("OPENAI_API_KEY") or "EMPTY",
         retries=retries,
         timeout_s=timeout_s,
+        routing=cast(Routing, routing),
         alpha=alpha,
     )

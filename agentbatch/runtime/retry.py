@@ -1,5 +1,6 @@
 """When a model call is tried again: explicit, bounded, spread out, and every attempt an event.
 
+An attempt whose worker turns out dead moves to a live one at once, which uses up no retry: `send_or_move`.
 A 400 is never retried, nor anything after the first byte of a stream. The first attempt runs outside tenacity, which
 costs 80 to 120 us a call; tenacity drives the rest.
 """
@@ -50,14 +51,25 @@ def wait_s(state: tenacity.RetryCallState) -> float:
     return random.uniform(0.05, min(MAX_WAIT_S, 2.0 ** (state.attempt_number - 1)))  # noqa: S311 - likewise
 
 
+async def send_or_move(send: Callable[[], Awaitable[R]], turn: Turn) -> R:
+    """Await `send`, again at once for as long as its worker goes out and another is live: at most once per worker."""
+    while True:
+        try:
+            return await send()
+        except Exception as error:
+            if not turn.moves(error):
+                raise
+            turn.attempt_failed(error, 0.0)
+
+
 async def call_with_retries(send: Callable[[], Awaitable[R]], turn: Turn, attempts: int) -> R:
-    """Await `send` up to `attempts` times under one turn.
+    """Await `send` up to `attempts` times under one turn, moves off dead workers not counted.
 
     Raises:
         Exception: what the last attempt raised.
     """
     try:
-        return await send()
+        return await send_or_move(send, turn)
     except Exception as error:
         if attempts <= 1 or not is_retryable(error):
             turn.attempt_failed(error, None)
@@ -69,7 +81,7 @@ async def call_with_retries(send: Callable[[], Awaitable[R]], turn: Turn, attemp
         if failed is not None:  # tenacity meets the first failure as its attempt 1, and waits
             first, failed = failed, None
             raise first
-        return await send()
+        return await send_or_move(send, turn)
 
     def report(state: tenacity.RetryCallState) -> None:
         error = state.outcome.exception() if state.outcome is not None else None

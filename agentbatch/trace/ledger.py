@@ -15,6 +15,7 @@ from agentbatch.events import (
     RunStarted,
     TrajectoryEnded,
     TurnEnded,
+    WorkerChanged,
     WorkloadKnown,
 )
 
@@ -38,6 +39,7 @@ class Ledger:
     turns: list[TurnEnded] = field(default_factory=list)
     jobs: list[JobEnded] = field(default_factory=list)
     attempts: list[AttemptFailed] = field(default_factory=list)
+    worker_changes: list[WorkerChanged] = field(default_factory=list)
     notices: list[Notice] = field(default_factory=list)
     duplicates: list[Event] = field(default_factory=list)
 
@@ -70,6 +72,8 @@ class Ledger:
                 (self.never_admitted if event.admitted_s is None else self.ended)[event.label] = event
             case AttemptFailed():
                 self.attempts.append(event)
+            case WorkerChanged():
+                self.worker_changes.append(event)
             case Notice():
                 self.notices.append(event)
             case RunStarted():
@@ -107,7 +111,7 @@ class Ledger:
         return max(self._times() if self.unfinished else (event.at_s for event in self.ended.values()))
 
     def _times(self) -> Iterator[float]:
-        for group in (self.admitted.values(), self.ended.values(), self.attempts, self.notices):
+        for group in (self.admitted.values(), self.ended.values(), self.attempts, self.notices, self.worker_changes):
             yield from (event.at_s for event in group)
         for spans in (self.turns, self.jobs):
             yield from (event.ended_s for event in spans)
@@ -122,6 +126,8 @@ def identity(event: Event) -> tuple[object, ...] | None:
             return event.event, event.label, event.turn, event.started_s
         case AttemptFailed():
             return event.event, event.label, event.turn, event.attempt, event.at_s
+        case WorkerChanged():
+            return event.event, event.worker, event.live, event.at_s
         case Admitted() | TrajectoryEnded():
             return event.event, event.label
         case RunStarted() | WorkloadKnown() | RunEnded():

@@ -38,6 +38,11 @@ def assert_nothing_held(batch: AgentBatch) -> None:
     assert statistics.turns_in_flight == 0
 
 
+def in_flight(batch: AgentBatch) -> dict[str, int]:
+    """Turns in flight on each worker."""
+    return {url: worker.in_flight for url, worker in batch.statistics().workers.items()}
+
+
 def in_order(*answers: Answer) -> Callable[[Received], Answer]:
     left = list(answers)
     return lambda received: left.pop(0)
