@@ -22,6 +22,7 @@ from agentbatch.policy.lbch import Routing
 from agentbatch.runtime import current
 from agentbatch.runtime.account import Account
 from agentbatch.runtime.admission import Admission
+from agentbatch.runtime.background import close_background
 from agentbatch.runtime.client import TrajectoryClient
 from agentbatch.runtime.clock import BatchClock
 from agentbatch.runtime.collector import relaxed_collector
@@ -155,21 +156,16 @@ class AgentBatch:
             )
         self._state = "closed"
         current.batch.set(self._outer)
-        await self._stop_background()
-        now_s = self.clock.now()
-        outcome: Outcome = "ok" if exc is None else outcome_of(exc)
-        wall_s = now_s / self.clock.speedup
-        self.hub.emit(RunEnded(at_s=now_s, wall_s=wall_s, outcome=outcome, priority_s=self.account.priority_s))
-        await self._close()
-
-    async def _stop_background(self) -> None:
         group, self.background = self.background, None
-        if group is not None:
-            # told nothing of what ends the batch's block, so that it passes on as it is, in no group; shielded, because
-            # the wait is for cancelled tasks only, and a cancellation from outside must not replace that error either
-            group.cancel_scope.shield = True
-            group.cancel_scope.cancel()
-            await group.__aexit__(None, None, None)
+        try:
+            if group is not None:
+                await close_background(group, exc)
+        finally:
+            now_s = self.clock.now()
+            outcome: Outcome = "ok" if exc is None else outcome_of(exc)
+            wall_s = now_s / self.clock.speedup
+            self.hub.emit(RunEnded(at_s=now_s, wall_s=wall_s, outcome=outcome, priority_s=self.account.priority_s))
+            await self._close()
 
     async def _close(self) -> None:
         with anyio.CancelScope(shield=True):  # closing sockets is bounded, leaving them open is not
