@@ -43,12 +43,16 @@ async def test_one_of_four_is_killed_under_load(streamed: bool, quick_polls: Non
         options: Any = {"cs": 24, "ce": 1, "base_url": urls, "run": "r", "alpha": 1000.0, "speedup": SPEEDUP}
         batch = await stack.enter_async_context(AgentBatch(**options, on_event=events.append))
         victim, dead = workers[1], urls[1]
-        phase, stop = 0, False
+        stop = False
+
+        def phase() -> int:
+            """0: all live, 1: one is out, 2: it is back; as the events have it, not as we get to know."""
+            return len(changes(events))
 
         async def solve(trajectory: Any, _: int) -> list[tuple[int, str]]:
             placed = []
             while not stop:
-                began_in = phase
+                began_in = phase()
                 ask = trajectory.client.chat.completions.create
                 try:
                     reply = await ask(**ASK, stream=streamed, max_tokens=100, extra_body={"ignore_eos": True})
@@ -60,20 +64,20 @@ async def test_one_of_four_is_killed_under_load(streamed: bool, quick_polls: Non
                 except Exception:
                     assert streamed, "nothing was answered yet: it should have moved"
                 last = [turn for turn in turns(events) if turn.label == trajectory.label][-1]
-                placed.append((began_in if phase == began_in else -1, last.worker, last.outcome))
+                placed.append((began_in if phase() == began_in else -1, last.worker, last.outcome))
             return placed
 
         async def conduct() -> None:
-            nonlocal phase, stop
+            nonlocal stop
             await until(lambda: len(turns(events)) > 60)
             os.kill(victim.pid or 0, signal.SIGKILL)
             await until(lambda: not batch.statistics().workers[dead].live)
-            phase, seen = 1, len(turns(events))
+            seen = len(turns(events))
             await until(lambda: len(turns(events)) > seen + 80)
             port = int(dead.rpartition(":")[2].removesuffix("/v1"))
             await stack.enter_async_context(spawn(workers=1, base_port=port, speedup=SPEEDUP))
             await until(lambda: batch.statistics().workers[dead].live)
-            phase, seen = 2, len(turns(events))
+            seen = len(turns(events))
             await until(lambda: len(turns(events)) > seen + 80)
             stop = True
 
