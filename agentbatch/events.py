@@ -34,6 +34,8 @@ class RunStarted:
     bucket_s: float = 1.0
     speedup: float = 1.0
     workers: tuple[str, ...] = ()
+    routing: str = "lbch"
+    alpha: float = 1.25
     schema: int = SCHEMA
 
 
@@ -86,7 +88,10 @@ class LimitsChanged:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AttemptFailed:
-    """One try of a turn failed; `retry_in_s` is the back-off before the next, None when it was the last."""
+    """One try of a turn failed; `retry_in_s` is the back-off before the next, None when it was the last.
+
+    It is 0 where the turn moved to another worker at once, because its own went out.
+    """
 
     event: ClassVar[str] = "attempt"
     at_s: float
@@ -162,6 +167,17 @@ class TrajectoryEnded:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class WorkerChanged:
+    """One of several workers went out, so that no turn is placed on it while another is live, or came back."""
+
+    event: ClassVar[str] = "worker"
+    at_s: float
+    worker: str
+    live: bool
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Notice:
     """Something a person should know: a limit not honoured, a label not sent, a hook that failed."""
 
@@ -187,9 +203,9 @@ class RunEnded:
 
 Event = (
     RunStarted | WorkloadKnown | Admitted | ChildStarted | LimitsChanged | AttemptFailed | TurnEnded | JobEnded
-    | TrajectoryEnded | Notice | RunEnded
+    | TrajectoryEnded | WorkerChanged | Notice | RunEnded
 )
 EVENT_TYPES: tuple[type[Event], ...] = (
     RunStarted, WorkloadKnown, Admitted, ChildStarted, LimitsChanged, AttemptFailed, TurnEnded, JobEnded,
-    TrajectoryEnded, Notice, RunEnded,
+    TrajectoryEnded, WorkerChanged, Notice, RunEnded,
 )  # fmt: skip

@@ -9,6 +9,7 @@ import typer
 
 from agentbatch.cli.limits import parse_limits
 from agentbatch.errors import UsageError
+from agentbatch.policy.lbch import ALPHA
 from agentbatch.replay.options import ReplayOptions
 from agentbatch.sim import DEFAULT_PRESET, POLICIES, PRESETS
 
@@ -68,6 +69,16 @@ def replay(
     bucket_s: Annotated[
         float, typer.Option(help="CAAS cost bucket dI, seconds (Eq. 15).", rich_help_panel=LIMITS)
     ] = 1.0,
+    routing: Annotated[
+        Literal["lbch", "consistent-hash", "random"],
+        typer.Option(
+            help="Which worker takes a turn: the label's home unless overloaded, always its home, or any.",
+            rich_help_panel=LIMITS,
+        ),
+    ] = "lbch",
+    alpha: Annotated[
+        float, typer.Option(help="LBCH load bound, times an equal share (Eq. 9); at least 1.", rich_help_panel=LIMITS)
+    ] = ALPHA,
     limit: Annotated[
         int | None, typer.Option(help="Only the first N trajectories of the file.", rich_help_panel=WORKLOAD)
     ] = None,
@@ -154,7 +165,8 @@ def replay(
 
     options = ReplayOptions(
         base_urls=tuple(url or ()), cs=cs, ce=parse_limits(ce), env_policy=env_policy, unified=unified, band_s=band_s,
-        bucket_s=bucket_s, speedup=speedup, inference_only=inference_only, model=model, flush=flush, seed=seed,
+        bucket_s=bucket_s, routing=routing, alpha=alpha, speedup=speedup, inference_only=inference_only, model=model,
+        flush=flush, seed=seed,
         record=None if record is None else str(record), source=trace.name,
         preset=preset or (DEFAULT_PRESET if emulate else None),
     )  # fmt: skip

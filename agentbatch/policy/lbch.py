@@ -14,9 +14,13 @@ from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from itertools import repeat
+from typing import Literal
 
 ALPHA = 1.25
 """Default load bound of Eq. 9: a worker may carry a quarter more than its equal share."""
+
+Routing = Literal["lbch", "consistent-hash", "random"]
+"""Ways to place a turn: `place`; `Ring.home`; at random, which is the caller's to do."""
 
 
 def blake2b_64(text: str) -> int:
@@ -90,8 +94,12 @@ class Ring:
         raise _none_live(self)
 
     def live(self, live: Collection[str] | None) -> Collection[str]:
-        """Return the ring's workers that are in `live`; all when it is None."""
-        return self._workers if live is None else self._known.intersection(live)
+        """Return the ring's workers that are in `live`; all when it is None. A set that fits is not copied."""
+        if live is None:
+            return self._workers
+        if isinstance(live, (frozenset, set)) and live <= self._known:
+            return live
+        return self._known.intersection(live)
 
     def __repr__(self) -> str:
         return f"<Ring workers={len(self._workers)} positions={len(self._positions)}>"
@@ -103,6 +111,8 @@ def place(
     load: Mapping[str, int],
     alpha: float = ALPHA,
     live: Collection[str] | None = None,
+    *,
+    total: int | None = None,
 ) -> str:
     """Choose the worker for one more request of trajectory `label` (Alg. 1).
 
@@ -115,6 +125,8 @@ def place(
         load: L, requests in flight per worker, queued and running, without the one to place; 0 where missing.
         alpha: bound on a worker's share of the load, >= 1.
         live: workers that answer; all when None. Names that are not on the ring are ignored.
+        total: L_tot, where the caller keeps it: the sum of `load` over the live workers of the ring. Summed up here
+            when None, which is most of the time that a decision takes among 64 workers.
 
     Raises:
         ValueError: `alpha` is below 1, or no worker of the ring is live.
@@ -122,7 +134,9 @@ def place(
     if not alpha >= 1:
         raise ValueError(f"alpha must be 1 or more, not {alpha!r}: below it no worker may be eligible")
     alive = ring.live(live)
-    bound = alpha * (sum(map(load.get, alive, repeat(0))) + 1)  # Eq. 9 times W: one rounding instead of two
+    if total is None:
+        total = sum(map(load.get, alive, repeat(0)))
+    bound = alpha * (total + 1)  # Eq. 9 times W: one rounding instead of two
     home = None
     for worker in ring.walk(label):
         if live is not None and worker not in alive:

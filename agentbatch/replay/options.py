@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from agentbatch.policy.lbch import ALPHA, Routing
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReplayOptions:
@@ -15,6 +17,7 @@ class ReplayOptions:
         base_urls: the server's, or the workers', OpenAI base URLs.
         cs: admission limit. ce: environment limit per resource.
         unified: one gate for both: CS = min(cs, smallest ce).
+        routing: how turns are placed among several `base_urls`; see `AgentBatch`. alpha: load bound of "lbch", >= 1.
         speedup: trace seconds per wall second, which must be the emulated server's own, and 1 for a real one; None
             takes it from the server.
         flush: empty the servers' caches before the run.
@@ -31,6 +34,8 @@ class ReplayOptions:
     unified: bool = False
     band_s: float = 30.0
     bucket_s: float = 1.0
+    routing: Routing = "lbch"
+    alpha: float = ALPHA
     speedup: float | None = None
     inference_only: bool = False
     model: str | None = None

@@ -137,8 +137,11 @@ def _batch(options: ReplayOptions, on_event: Callable[[Event], None] | None) -> 
         band_s=options.band_s,
         bucket_s=options.bucket_s,
         unified=options.unified,
+        routing=options.routing,
+        alpha=options.alpha,
         record=options.record,
         on_event=on_event,
+        drain_on_interrupt=False,  # a drained replay measures nothing
         speedup=1.0 if options.speedup is None else options.speedup,
         run=f"replay-{options.seed}-{options.order}",
     )

@@ -56,13 +56,28 @@ class Background:
             with anyio.move_on_after(within_s, shield=True):
                 await self._settled.wait()
 
-    async def close(self) -> None:
-        """Cancel what still runs, and wait for it."""
+    @property
+    def running(self) -> bool:
+        """Whether it has been opened and not closed."""
+        return self._group is not None
+
+    async def close(self, leaving: BaseException | None) -> None:
+        """Cancel what still runs, and wait for it.
+
+        Args:
+            leaving: what the batch's block raised. The group is not told of it, since it would wrap it; and on asyncio
+                a cancellation from outside comes up here a second time, and must not take its place.
+        """
         group, self._group = self._group, None
-        if group is not None:
-            group.cancel_scope.cancel()
-            # not with the block's own error: a task group would wrap it
+        if group is None:
+            return
+        group.cancel_scope.shield = True  # the wait is for cancelled tasks only
+        group.cancel_scope.cancel()
+        try:
             await group.__aexit__(None, None, None)
+        except anyio.get_cancelled_exc_class():
+            if leaving is None:
+                raise
 
     def __repr__(self) -> str:
         return f"<Background {'closed' if self._group is None else 'open'} lingering={self._lingering}>"

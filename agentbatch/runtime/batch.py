@@ -13,6 +13,7 @@ from typing import Literal, TypeVar
 import anyio
 
 from agentbatch.events import Event, LimitsChanged
+from agentbatch.policy.lbch import Routing
 from agentbatch.runtime.admission import Pair
 from agentbatch.runtime.clients import UnlabelledClient
 from agentbatch.runtime.core import BatchCore
@@ -34,7 +35,7 @@ class AgentBatch(BatchCore):
     Args:
         cs: how many trajectories are active at once; each keeps its slot from admission to its end.
         ce: how many environment jobs run at once; a mapping names resources, each with its own limit and queue.
-        base_url: OpenAI-compatible URL of the server, or several worker URLs, among which each turn is placed by LBCH.
+        base_url: OpenAI-compatible URL of the server, or several worker URLs, among which each turn is placed.
             Default: the OPENAI_BASE_URL variable; without either, `traj.client` is not available.
         api_key: sent as bearer token; default the OPENAI_API_KEY variable. Never logged, recorded or shown.
         env_policy: order of waiting environment jobs: "caas" (Eq. 13-16) or "fcfs".
@@ -50,7 +51,9 @@ class AgentBatch(BatchCore):
         trajectory_timeout_s: longest trajectory, from its admission. What a time-out ends is marked in its result.
         label_headers: further headers that carry the label, such as "X-Session-ID" or "X-Dynamo-Session-ID".
         drain_on_interrupt: the first Ctrl-C drains, the second stops; False leaves SIGINT alone.
-        alpha: load bound of LBCH, >= 1 (Eq. 9).
+        routing: how, among several workers: "lbch", home unless that is over its share; "consistent-hash", home
+            whatever its load; "random", seeded with `run`. Workers found dead are out until they answer again.
+        alpha: load bound of "lbch", >= 1 (Eq. 9).
         speedup: trace seconds per wall second, for replays against a sped-up server.
 
     Raises:
@@ -79,6 +82,7 @@ class AgentBatch(BatchCore):
         trajectory_timeout_s: float | None = None,
         label_headers: Sequence[str] = (),
         drain_on_interrupt: bool = True,
+        routing: Routing = "lbch",
         alpha: float = 1.25,
         speedup: float = 1.0,
     ) -> None:
@@ -86,7 +90,7 @@ class AgentBatch(BatchCore):
             run=run, cs=cs, ce=ce, unified=unified, env_policy=env_policy, band_s=band_s, bucket_s=bucket_s,
             base_url=base_url, api_key=api_key, retries=retries, timeout_s=timeout_s, turn_timeout_s=turn_timeout_s,
             environment_timeout_s=environment_timeout_s, trajectory_timeout_s=trajectory_timeout_s,
-            label_headers=label_headers, alpha=alpha,
+            label_headers=label_headers, routing=routing, alpha=alpha,
         )  # fmt: skip
         super().__init__(options, record, on_event, drain_on_interrupt=drain_on_interrupt, speedup=speedup)
 

@@ -74,10 +74,10 @@ class TrajectoryClient(AsyncOpenAI):
         hide_usage = stream and raw != "stream" and path in USAGE_ENDPOINTS and _ask_for_usage(options)
         attempts = 1 + options.get_max_retries(self.max_retries)
         options.max_retries = 0
-        if options.files is not None or getattr(options, "content", None) is not None:
-            attempts = 1  # a body that cannot be sent twice
         policy = trajectory.batch.options.retries
         turn = trajectory.begin_turn(path, stream)
+        if options.files is not None or getattr(options, "content", None) is not None:
+            attempts, turn.resendable = 1, False
         send = super().request
 
         async def send_once() -> Any:

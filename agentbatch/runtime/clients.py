@@ -88,6 +88,11 @@ class Clients:
         return client
 
     @property
+    def http_client(self) -> Any:
+        """The connection pool."""
+        return self._http_client
+
+    @property
     def root(self) -> AsyncOpenAI:
         """The client of the batch's own questions to its servers."""
         assert self._root is not None  # noqa: S101 - a batch with servers opens them first

@@ -23,6 +23,7 @@ from agentbatch.runtime.clients import Clients
 from agentbatch.runtime.clock import BatchClock
 from agentbatch.runtime.collector import relaxed_collector
 from agentbatch.runtime.gate import Gate
+from agentbatch.runtime.health import watched_workers
 from agentbatch.runtime.hub import Hub
 from agentbatch.runtime.interrupt import drains_on_interrupt
 from agentbatch.runtime.labels import Labels
@@ -61,7 +62,7 @@ class BatchCore:
         self.whereabouts = Whereabouts(options.ce, window_s=max(60.0, 5 * speedup))  # >= 5 s wall
         self.background = Background()
         self.labels = Labels(options.run)
-        self._workers = Workers(options.base_urls, options.alpha) if options.base_urls else None
+        self._workers = watched_workers(self, options, lambda: self._clients.http_client) if options.base_urls else None
         self._clients = Clients(options, self._workers, self.hub)
         self._admission = Admission(options.cs, self.labels, self.clock, self.hub)
         self._gates = {name: Gate(name, limit, self.clock) for name, limit in options.ce.items()}
@@ -112,7 +113,7 @@ class BatchCore:
         self._state = "closed"
         current.batch.set(self._outer)
         try:
-            await self._end_background()
+            await self._end_background(exc)
         finally:
             now_s = self.clock.now()
             outcome: Outcome = "ok" if exc is None else outcome_of(exc)
@@ -120,7 +121,7 @@ class BatchCore:
             self.hub.emit(RunEnded(at_s=now_s, wall_s=wall_s, outcome=outcome, priority_s=self.account.priority_s))
             await self._close()
 
-    async def _end_background(self) -> None:
+    async def _end_background(self, leaving: BaseException | None) -> None:
         await self.background.settle(SETTLE_S)
         if self.background.lingering:
             self.hub.notice(
@@ -128,7 +129,7 @@ class BatchCore:
                 f"{self.background.lingering} tools run on that were told to stop, {SETTLE_S:g} s after the end of the "
                 "batch: nothing limits them any more",
             )
-        await self.background.close()
+        await self.background.close(leaving)
 
     async def _close(self) -> None:
         with anyio.CancelScope(shield=True):  # closing sockets is bounded, leaving them open is not
@@ -200,7 +201,7 @@ class BatchCore:
             now_s=self.clock.now(),
             admission=self._admission,
             gates=self._gates,
-            in_flight={} if self._workers is None else self._workers.in_flight,
+            workers=self._workers,
             account=self.account,
             whereabouts=self.whereabouts,
             notices=self.hub.notice_count,

@@ -7,11 +7,13 @@ import re
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import cast, get_args
 
 import agentbatch
 from agentbatch.errors import UsageError
 from agentbatch.events import RunStarted
 from agentbatch.policy.caas import EnvironmentOrder
+from agentbatch.policy.lbch import Routing
 from agentbatch.runtime.retry import RetryPolicy
 
 DEFAULT_RESOURCE = "default"
@@ -98,6 +100,7 @@ class BatchOptions:
     environment_timeout_s: Mapping[str, float]
     trajectory_timeout_s: float | None
     label_headers: tuple[str, ...]
+    routing: Routing
     alpha: float
 
     def check_resize(self, cs: int | None, ce: int | Mapping[str, int] | None) -> dict[str, int]:
@@ -131,6 +134,8 @@ class BatchOptions:
             bucket_s=self.order.bucket_s,
             speedup=speedup,
             workers=self.base_urls,
+            routing=self.routing,
+            alpha=float(self.alpha),
         )
 
 
@@ -151,6 +156,7 @@ def check_options(
     environment_timeout_s: float | Mapping[str, float] | None,
     trajectory_timeout_s: float | None,
     label_headers: Sequence[str],
+    routing: str,
     alpha: float,
 ) -> BatchOptions:
     """Check every option that can be checked without running anything.
@@ -170,6 +176,10 @@ def check_options(
         if isinstance(retries, bool) or not isinstance(retries, int) or retries < 0:
             raise UsageError(f"retries must be a whole number of at least 0 or a RetryPolicy, not {retries!r}")
         retries = RetryPolicy(attempts=1 + retries)
+    if routing not in get_args(Routing):
+        raise UsageError(f"routing must be {', '.join(map(repr, get_args(Routing)))}, not {routing!r}")
+    if not 1 <= alpha < float("inf"):
+        raise UsageError(f"alpha must be a number of at least 1, not {alpha!r}: below it no worker may be eligible")
     urls: Sequence[str]
     if base_url is None:
         from_env = os.environ.get("OPENAI_BASE_URL")
@@ -194,5 +204,6 @@ def check_options(
             None if trajectory_timeout_s is None else check_seconds("trajectory_timeout_s", trajectory_timeout_s)
         ),
         label_headers=check_headers(label_headers),
+        routing=cast(Routing, routing),
         alpha=alpha,
     )

@@ -1,5 +1,6 @@
 """When a model call is tried again: explicit, bounded in number and time, spread out, every attempt an event.
 
+An attempt whose worker turns out dead moves to a live one at once, which uses up no retry: `send_or_move`.
 Tried again: no connection, a time-out of the connection, 408, 409, 429 and 5xx. Never: any other 4xx (a context that
 is too long stays too long), nor anything after the first byte of a stream. A server's `x-should-retry` decides where it
 is sent. The first attempt runs outside tenacity, which costs 80 to 120 us a call; tenacity drives the rest.
@@ -154,15 +155,26 @@ def _error(state: tenacity.RetryCallState) -> BaseException | None:
     return state.outcome.exception() if state.outcome is not None else None
 
 
+async def send_or_move(send: Callable[[], Awaitable[R]], turn: Turn) -> R:
+    """Await `send`, again at once for as long as its worker goes out and another is live: at most once per worker."""
+    while True:
+        try:
+            return await send()
+        except Exception as error:
+            if not turn.moves(error):
+                raise
+            turn.attempt_failed(error, 0.0)
+
+
 async def call_with_retries(send: Callable[[], Awaitable[R]], turn: Turn, policy: RetryPolicy, attempts: int) -> R:
-    """Await `send` up to `attempts` times under one turn.
+    """Await `send` up to `attempts` times under one turn, moves off dead workers not counted.
 
     Raises:
         Exception: what the last attempt raised.
     """
     retrial = Retrial(policy, turn, attempts, backend_time())
     try:
-        return await send()
+        return await send_or_move(send, turn)
     except Exception as error:
         if retrial.gives_up_at_once(error):
             turn.attempt_failed(error, None)
@@ -174,7 +186,7 @@ async def call_with_retries(send: Callable[[], Awaitable[R]], turn: Turn, policy
         if failed is not None:  # tenacity meets the first failure as its attempt 1, and waits
             first, failed = failed, None
             raise first
-        return await send()
+        return await send_or_move(send, turn)
 
     def report(state: tenacity.RetryCallState) -> None:
         error = _error(state)

@@ -11,6 +11,7 @@ from agentbatch.policy.whereabouts import Whereabouts
 from agentbatch.runtime.account import Account
 from agentbatch.runtime.admission import Admission
 from agentbatch.runtime.gate import Gate
+from agentbatch.runtime.workers import Workers, WorkerStatistics
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -22,7 +23,8 @@ class BatchStatistics:
     admission: SlotStatistics
     environment: Mapping[str, SlotStatistics]
     turns_in_flight: int
-    turns_in_flight_per_worker: Mapping[str, int]
+    workers: Mapping[str, WorkerStatistics]
+    """By URL; empty in a batch without a server."""
     turns_completed: int
     jobs_completed: int
     trajectories_completed: int
@@ -42,19 +44,20 @@ def snapshot(
     now_s: float,
     admission: Admission,
     gates: Mapping[str, Gate],
-    in_flight: Mapping[str, int],
+    workers: Workers | None,
     account: Account,
     whereabouts: Whereabouts,
     notices: int,
 ) -> BatchStatistics:
     """Read a batch's state."""
+    per_worker = {} if workers is None else workers.statistics()
     return BatchStatistics(
         run=run,
         now_s=now_s,
         admission=admission.gate.statistics(),
         environment={name: gate.statistics() for name, gate in gates.items()},
-        turns_in_flight=sum(in_flight.values()),
-        turns_in_flight_per_worker=dict(in_flight),
+        turns_in_flight=sum(worker.in_flight for worker in per_worker.values()),
+        workers=per_worker,
         turns_completed=account.turns_completed,
         jobs_completed=account.jobs_completed,
         trajectories_completed=admission.completed,

@@ -45,9 +45,9 @@ class Turn:
     """Counts one model call for its trajectory; `finish` is idempotent, so that no path can end it twice."""
 
     __slots__ = (
-        "_deadline", "_limit_s", "_trajectory", "attempts", "cached_tokens", "endpoint", "first_byte_s",
-        "in_environment", "launch_mark", "number", "open", "output_tokens", "prompt_tokens", "reading", "started_s",
-        "streamed", "worker",
+        "_deadline", "_left", "_limit_s", "_trajectory", "attempts", "cached_tokens", "endpoint", "first_byte_s",
+        "in_environment", "launch_mark", "number", "open", "output_tokens", "prompt_tokens", "reading", "resendable",
+        "started_s", "streamed", "worker",
     )  # fmt: skip
 
     def __init__(self, trajectory: Trajectory, endpoint: str, streamed: bool, number: int) -> None:
@@ -64,6 +64,9 @@ class Turn:
         self.first_byte_s: float | None = None
         self.attempts = 0
         self.worker = ""
+        self.resendable = True
+        """Whether its body can be sent a second time."""
+        self._left: frozenset[str] = frozenset()
         self.prompt_tokens: int | None = None
         self.cached_tokens: int | None = None
         self.output_tokens: int | None = None
@@ -110,6 +113,19 @@ class Turn:
             self._trajectory.workers.give_back(self.worker)
             self.worker = ""
 
+    def moves(self, error: BaseException) -> bool:
+        """Take a worker that `error` shows dead out; True where the turn should go to a live one now.
+
+        It leaves each worker once at most, so that workers that come and go cannot keep it for ever.
+        """
+        worker = self.worker
+        if not worker or not self._trajectory.workers.blame(worker, error):
+            return False
+        if not self.resendable or worker in self._left:
+            return False
+        self._left |= {worker}
+        return True
+
     def keep_open(self, close: Callable[[], Awaitable[None]]) -> None:
         """Remember how to close a body that streams on, for a trajectory that ends before it does."""
         if self.open:
@@ -137,6 +153,8 @@ class Turn:
     def attempt_failed(self, error: BaseException, retry_in_s: float | None) -> None:
         """Report one failed attempt; the turn goes on after `retry_in_s` wall seconds, or ends when that is None."""
         worker = self.worker
+        if worker:
+            self._trajectory.workers.attempt_failed(worker)
         self.unroute()
         self._trajectory.attempt_failed(
             AttemptFailed(
@@ -160,6 +178,10 @@ class Turn:
             error = self.timeout()  # our own time-out, met where it was still a cancellation
         ended_s = self._trajectory.clock.now()
         worker = self.worker
+        if worker and error is None:
+            self._trajectory.workers.turn_completed(worker)
+        elif worker and error is not None:  # a reply that broke half-way: an error to the caller, never sent again
+            self._trajectory.workers.blame(worker, error)
         self.unroute()
         self._trajectory.open_streams.pop(self, None)
         self._trajectory.turn_ended(self, ended_s, error, worker)

@@ -63,21 +63,24 @@ class ScriptedServer:
     Args:
         script: gives the answer to each request; by default a fixed reply.
         delay_s: wall seconds before every answer, on top of the answer's own.
+        port: to listen on; 0 takes a free one. Another server's, once that has ended, stands for its return.
 
     Attributes:
         received: every POST, in order of arrival. peak: the most POSTs at once. connections: open now.
-        gets: every GET, the start-up question of a batch among them.
+        gets: every GET, the start-up question of a batch among them. health: status of GET /health; may be changed.
     """
 
-    def __init__(self, script: Script | None = None, *, delay_s: float = 0.0) -> None:
+    def __init__(self, script: Script | None = None, *, delay_s: float = 0.0, port: int = 0) -> None:
         self._script = script or (lambda received: Answer())
         self._delay_s = delay_s
+        self._port = port
         self._server: asyncio.Server | None = None
         self._url = ""
         self._tasks: set[asyncio.Task[None]] = set()
         self.received: list[Received] = []
         self.gets: list[Received] = []
         self.in_flight = self.peak = 0
+        self.health = 200
 
     @property
     def url(self) -> str:
@@ -87,12 +90,17 @@ class ScriptedServer:
         return self._url
 
     @property
+    def port(self) -> int:
+        """Where the server listens."""
+        return int(self.url.rpartition(":")[2].removesuffix("/v1"))
+
+    @property
     def connections(self) -> int:
         """Connections open now."""
         return len(self._tasks)
 
     async def __aenter__(self) -> ScriptedServer:
-        self._server = await asyncio.start_server(self._connected, "127.0.0.1", 0, backlog=4096)
+        self._server = await asyncio.start_server(self._connected, "127.0.0.1", self._port, backlog=4096)
         self._url = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}/v1"
         return self
 
@@ -114,7 +122,9 @@ class ScriptedServer:
             while (received := await _read(reader)) is not None:
                 if received.method == "GET":
                     self.gets.append(received)
-                    writer.write(_plain(200, {}, {"object": "list", "data": [{"id": "scripted", "object": "model"}]}))
+                    status = self.health if received.path == "/health" else 200
+                    models = {"object": "list", "data": [{"id": "scripted", "object": "model"}]}
+                    writer.write(_plain(status, {}, models))
                     continue
                 self.received.append(received)
                 self.in_flight += 1

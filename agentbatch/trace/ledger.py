@@ -17,6 +17,7 @@ from agentbatch.events import (
     RunStarted,
     TrajectoryEnded,
     TurnEnded,
+    WorkerChanged,
     WorkloadKnown,
 )
 
@@ -43,6 +44,7 @@ class Ledger:
     """Label of the trajectory that a child belongs to, by the child's label."""
     limits: list[LimitsChanged] = field(default_factory=list)
     attempts: list[AttemptFailed] = field(default_factory=list)
+    worker_changes: list[WorkerChanged] = field(default_factory=list)
     notices: list[Notice] = field(default_factory=list)
     duplicates: list[Event] = field(default_factory=list)
 
@@ -79,6 +81,8 @@ class Ledger:
                 self.limits.append(event)
             case AttemptFailed():
                 self.attempts.append(event)
+            case WorkerChanged():
+                self.worker_changes.append(event)
             case Notice():
                 self.notices.append(event)
             case RunStarted():
@@ -122,7 +126,8 @@ class Ledger:
         return max(self._times() if self.unfinished else (event.at_s for event in self.ended.values()))
 
     def _times(self) -> Iterator[float]:
-        for group in (self.admitted.values(), self.ended.values(), self.attempts, self.limits, self.notices):
+        counted = (self.ended.values(), self.attempts, self.limits, self.notices, self.worker_changes)
+        for group in (self.admitted.values(), *counted):
             yield from (event.at_s for event in group)
         for spans in (self.turns, self.jobs):
             yield from (event.ended_s for event in spans)
@@ -137,6 +142,8 @@ def identity(event: Event) -> tuple[object, ...] | None:
             return event.event, event.label, event.turn, event.started_s
         case AttemptFailed():
             return event.event, event.label, event.turn, event.attempt, event.at_s
+        case WorkerChanged():
+            return event.event, event.worker, event.live, event.at_s
         case Admitted() | ChildStarted() | TrajectoryEnded():
             return event.event, event.label
         case RunStarted() | WorkloadKnown() | RunEnded():

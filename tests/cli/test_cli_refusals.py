@@ -54,6 +54,8 @@ EMULATED = ("--emulate", 1)
         (("--orders", 0), "--orders takes a whole number of at least 1, not 0"),
         (("--limit", 0), "--limit takes a whole number of at least 1, not 0"),
         (("--env-cap-s", -1), "env_cap_s must be 0 or more"),
+        (("--alpha", 0.9), "alpha must be a number of at least 1, not 0.9"),
+        (("--routing", "sticky"), "'lbch', 'consistent-hash', 'random'"),
         (("--user-cap-s", "nan"), "user_cap_s must be 0 or more"),
         (("--no-such-option",), "agentbatch replay --help"),
     ],

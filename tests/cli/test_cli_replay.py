@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
-from agentbatch.events import JobEnded, RunStarted
+from agentbatch.emulator import Spawned
+from agentbatch.events import JobEnded, RunStarted, TurnEnded
+from agentbatch.policy.lbch import Ring
 from agentbatch.trace import read_run
 
 KEYS = {
@@ -190,6 +192,26 @@ def test_emulated_workers_are_started_sized_and_stopped(run: Any, trace: Path) -
     assert done.figures["completed"] == 5
     assert done.figures["beta"] is not None
     assert done.figures["lower_bound_s"] <= done.figures["makespan_s"]
+
+
+@pytest.mark.parametrize("routing", ["lbch", "consistent-hash", "random"])
+def test_every_routing_places_the_turns_and_tells_how_evenly(
+    run: Any, trace: Path, emulator: Spawned, against: list[str], routing: str
+) -> None:
+    """Case 39, prime-rl#3255 and verl#6533: what sticky placement costs stands in beta and gamma_out."""
+    record = trace.with_name("run.jsonl")
+    options = ("--routing", routing, "--alpha", 1.5, "--record", record)
+    done = run("replay", trace, *against, *options, "--json")
+    assert (done.status, done.err) == (0, "")
+    assert done.figures["completed"] == 5
+    assert 0 <= done.figures["beta"] <= 1
+    assert 0 <= done.figures["gamma_out"] <= 1
+    assert (started(record).routing, started(record).alpha) == (routing, 1.5)
+    if routing == "consistent-hash":
+        ring = Ring(emulator.urls)
+        turns = [event for event in read_run(record).events if isinstance(event, TurnEnded)]
+        assert len(turns) == 15
+        assert all(turn.worker == ring.home(turn.label) for turn in turns)
 
 
 def test_a_pipe_gets_json_only(trace: Path) -> None:

@@ -44,6 +44,7 @@ def test_agrees_with_the_reference(label: str, loads: list[int], alpha: float, l
     chosen = place(RING, label, load, alpha, live)
     assert chosen == reference(RING, label, load, alpha, live)
     assert load[chosen] * len(live) <= alpha * (sum(load[worker] for worker in live) + 1)
+    assert chosen == place(RING, label, load, alpha, frozenset(live), total=sum(load[worker] for worker in live))
     if live == set(WORKERS):
         assert chosen == place(RING, label, load, alpha)
 
@@ -204,6 +205,14 @@ def test_a_ring_that_cannot_be(arguments: dict[str, Any], message: str) -> None:
 def test_alpha_is_at_least_one(alpha: float) -> None:
     with pytest.raises(ValueError, match="alpha must be 1 or more"):
         place(RING, "run-1", {}, alpha)
+
+
+@pytest.mark.parametrize("kind", [set, frozenset, list, tuple])
+def test_names_that_are_not_on_the_ring_are_ignored_however_they_come(kind: Any) -> None:
+    live = kind([*WORKERS[1:], "unknown"])
+    assert set(RING.live(live)) == set(WORKERS[1:])
+    for i in range(50):
+        assert place(RING, f"run-{i}", {}, live=live) == RING.home(f"run-{i}", WORKERS[1:])
 
 
 @pytest.mark.parametrize("live", [[], {"unknown"}])

@@ -6,7 +6,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from agentbatch.runtime import retry
+from agentbatch.runtime import health, retry
 
 
 @pytest.fixture
@@ -20,3 +20,9 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
     monkeypatch.setattr(retry, "anyio", SimpleNamespace(sleep=sleep))
     return asked
+
+
+@pytest.fixture
+def quick_polls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that is out is asked every 10 ms."""
+    monkeypatch.setattr(health, "POLL_EVERY_S", 0.01)

@@ -1,13 +1,14 @@
 """What several test files here share."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import anyio
 
 from agentbatch import AgentBatch
-from agentbatch.events import AttemptFailed, Event, JobEnded, TurnEnded
-from agentbatch.testing import Answer, Received
+from agentbatch.events import AttemptFailed, Event, JobEnded, TurnEnded, WorkerChanged
+from agentbatch.policy.lbch import Ring
+from agentbatch.testing import Answer, Received, ScriptedServer
 
 ASK: Any = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
 
@@ -38,6 +39,26 @@ def assert_nothing_held(batch: AgentBatch) -> None:
     assert statistics.turns_in_flight == 0
 
 
+def in_flight(batch: AgentBatch) -> dict[str, int]:
+    """Turns in flight on each worker."""
+    return {url: worker.in_flight for url, worker in batch.statistics().workers.items()}
+
+
 def in_order(*answers: Answer) -> Callable[[Received], Answer]:
     left = list(answers)
     return lambda received: left.pop(0)
+
+
+def changes(events: list[Event], url: str | None = None) -> list[bool]:
+    """Whether `url`, or any worker, was live after each of its changes."""
+    return [one.live for one in events if isinstance(one, WorkerChanged) and url in (None, one.worker)]
+
+
+def homes(urls: list[str], keys: Iterable[object], run: str = "r") -> dict[str, str]:
+    """The home of each key's trajectory."""
+    ring = Ring(urls)
+    return {str(key): ring.home(f"{run}-{key}") for key in keys}
+
+
+def labels_seen(server: ScriptedServer) -> set[str]:
+    return {one.headers["x-smg-routing-key"] for one in server.received}

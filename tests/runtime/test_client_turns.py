@@ -5,7 +5,7 @@ from typing import Any
 import anyio
 import openai
 import pytest
-from runtime_helpers import ASK, attempts, in_order, turns
+from runtime_helpers import ASK, attempts, in_flight, in_order, turns
 
 from agentbatch import AgentBatch, TrajectoryClosed
 from agentbatch.events import Event
@@ -243,7 +243,7 @@ async def test_turns_spread_over_workers_and_stay_at_home() -> None:
                     await trajectory.client.chat.completions.create(**ASK)
 
             await batch.map(solve, range(16))
-            assert batch.statistics().turns_in_flight_per_worker == {a.url: 0, b.url: 0}
+            assert in_flight(batch) == {a.url: 0, b.url: 0}
         homes = [{one.headers[ROUTING_KEY_HEADER.lower()] for one in server.received} for server in (a, b)]
         assert homes[0]
         assert homes[1]

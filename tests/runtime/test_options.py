@@ -26,6 +26,8 @@ def test_bad_options_are_refused_before_anything_runs() -> None:
         ({"base_url": "localhost:1"}, "http://"),
         ({"base_url": ["http://a/v1", "http://a/v1/"]}, "twice"),
         ({"base_url": ["http://a/v1", "http://b/v1"], "alpha": 0.5}, "alpha"),
+        ({"base_url": ["http://a/v1", "http://b/v1"], "alpha": float("inf")}, "alpha"),
+        ({"routing": "round-robin"}, "routing must be 'lbch', 'consistent-hash', 'random', not 'round-robin'"),
     ]:
         with pytest.raises(UsageError, match=match):
             AgentBatch(**{"cs": 1, "ce": 1, **options})  # type: ignore[arg-type]

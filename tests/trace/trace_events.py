@@ -16,6 +16,7 @@ from agentbatch.events import (
     RunStarted,
     TrajectoryEnded,
     TurnEnded,
+    WorkerChanged,
     WorkloadKnown,
 )
 
@@ -84,13 +85,15 @@ OTHER_EVENTS: st.SearchStrategy[Event] = st.one_of(
         Notice, at_s=SECONDS, kind=TEXTS, message=TEXTS, label=MAYBE_TEXT,
         details=st.dictionaries(TEXTS, TEXTS | COUNTS | SECONDS, max_size=3),
     ),
+    st.builds(WorkerChanged, at_s=SECONDS, worker=TEXTS, live=st.booleans(), reason=TEXTS),
     st.builds(RunEnded, at_s=SECONDS, wall_s=SECONDS, outcome=OUTCOMES, priority_s=MAYBE_SECONDS),
 )  # fmt: skip
 
 RUN_STARTED: st.SearchStrategy[Event] = st.builds(
     RunStarted, run=TEXTS, version=TEXTS, started_unix_s=SECONDS, cs=COUNTS,
     ce=st.dictionaries(TEXTS, COUNTS, max_size=3), unified=st.booleans(), env_policy=TEXTS, band_s=SECONDS,
-    bucket_s=SECONDS, speedup=SECONDS, workers=st.lists(TEXTS, max_size=3).map(tuple), schema=st.just(1),
+    bucket_s=SECONDS, speedup=SECONDS, workers=st.lists(TEXTS, max_size=3).map(tuple), routing=TEXTS, alpha=SECONDS,
+    schema=st.just(1),
 )  # fmt: skip
 
 RUNS = st.builds(lambda first, rest: [first, *rest], RUN_STARTED, st.lists(OTHER_EVENTS, max_size=8))
