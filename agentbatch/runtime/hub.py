@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import structlog
 
@@ -11,6 +13,13 @@ from agentbatch.events import Event, Notice
 from agentbatch.runtime.clock import BatchClock
 
 Hook = Callable[[Event], None]
+
+def _logger() -> Any:
+    """Return structlog's logger, on stderr where nobody has configured one: stdout is for a program's results."""
+    if structlog.is_configured():
+        return structlog.get_logger("agentbatch")
+    return structlog.wrap_logger(structlog.PrintLogger(sys.stderr))
+
 
 MAX_NOTICES = 1000
 """Notices kept in memory; all of them reach the hooks and the record."""
@@ -78,5 +87,5 @@ class Hub:
         )
         self.notices.append(notice)
         self.notice_count += 1
-        structlog.get_logger("agentbatch").warning(message, kind=kind, label=label, **(details or {}))
+        _logger().warning(message, kind=kind, label=label, **(details or {}))
         self.emit(notice)

@@ -1,5 +1,6 @@
 """The same client under trio, where aiohttp does not run: emulated workers in a process of their own."""
 
+import gc
 from typing import Any
 
 import anyio
@@ -34,3 +35,4 @@ def test_turns_and_streams_on_trio() -> None:
             assert batch.statistics().turns_in_flight == 0
 
     anyio.run(main, backend="trio")
+    gc.collect()  # here, and not in some later test
