@@ -14,7 +14,7 @@ class Labels:
 
     def __init__(self, run: str) -> None:
         self._run = run
-        self._attempts: dict[str, int] = {}
+        self._reruns: dict[str, int] = {}
         self._taken: set[str] = set()
 
     def of(self, key: str) -> str:
@@ -23,8 +23,11 @@ class Labels:
         A task may itself be called `a~2` where `a` runs again, or `a/b` where `a` has a child `b`: the next free one
         is taken then.
         """
+        label = trajectory_label(self._run, key)
+        if self._take(label):  # nearly always, and then only the label is remembered: about 100 bytes a trajectory
+            return label
         while True:
-            self._attempts[key] = attempt = self._attempts.get(key, 0) + 1
+            self._reruns[key] = attempt = self._reruns.get(key, 1) + 1
             label = trajectory_label(self._run, key, attempt)
             if self._take(label):
                 return label

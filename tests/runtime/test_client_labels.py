@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from runtime_helpers import ASK, turns
 
-from agentbatch import AgentBatch
+from agentbatch import AgentBatch, UsageError
 from agentbatch.events import Event
 from agentbatch.testing import ScriptedServer
 from agentbatch.wire import ROUTING_KEY_HEADER
@@ -112,3 +112,41 @@ async def test_keys_of_every_kind_arrive_as_printable_labels_of_their_own() -> N
         assert len(arrived) == len(keys)
         assert all(len(label) <= 128 and label.isascii() and label.isprintable() for label in arrived)
         assert not any("x-evil" in one.headers for one in server.received)
+
+
+async def test_the_label_goes_in_every_header_asked_for_and_nobody_overrides_it() -> None:
+    """SGLang's gateway: the label was implicit; other gateways read X-Session-ID or X-Dynamo-Session-ID."""
+    names = ["X-Session-ID", "X-Dynamo-Session-ID"]
+    async with (
+        ScriptedServer() as server,
+        AgentBatch(cs=1, ce=1, run="r", base_url=server.url, label_headers=names) as batch,
+        batch.trajectory("k") as trajectory,
+    ):
+        client = trajectory.client.with_options(default_headers={"x-session-id": "mine"})
+        await client.chat.completions.create(**ASK, extra_headers={"X-DYNAMO-session-id": "mine", "X-Mine": "kept"})
+        await trajectory.child("user").client.chat.completions.create(**ASK)
+    parent, child = (received.headers for received in server.received)
+    for name in ("x-smg-routing-key", *map(str.lower, names)):
+        assert (parent[name], child[name]) == ("r-k", "r-k/user")
+    assert parent["x-mine"] == "kept"
+
+
+@pytest.mark.parametrize(
+    "wrong", [["authorization"], ["Host"], ["two words"], [""], [7], "X-Session-ID", ["x\r\ny"], ["Content-Length"]]
+)
+async def test_a_header_that_cannot_carry_a_label_is_refused(wrong: Any) -> None:
+    with pytest.raises(UsageError, match="label_headers"):
+        AgentBatch(cs=1, ce=1, label_headers=wrong)
+
+
+async def test_an_unlabelled_call_is_said_once() -> None:
+    """SGLang gateway: an implicit hash of the Authorization header sent every such call to one worker."""
+    async with ScriptedServer() as server, AgentBatch(cs=1, ce=1, base_url=server.url) as batch:
+        client = batch.plain_client()
+        for use in (client, client.with_options(timeout=3), batch.plain_client()):
+            await use.chat.completions.create(**ASK)
+        await client.close()  # harmless
+        async with batch.trajectory("k") as trajectory:
+            await trajectory.client.chat.completions.create(**ASK)
+        assert [notice.kind for notice in batch.hub.notices] == ["unlabelled"]
+    assert ["x-smg-routing-key" in received.headers for received in server.received] == [False] * 3 + [True]
