@@ -1,7 +1,8 @@
 """Long runs: 1,000,000 turns on the virtual clock, an hour's worth; and real HTTP for ten minutes. Flat, without drift.
 
 Both mix everything that takes and gives back: streams left half-way, retries, time-outs, cancellations, children,
-resources, resizing. Memory is compared between the first and the last quarter; every counter against what was done.
+resources, resizing. Memory is compared between the second and the last quarter; every counter with what was done. What a
+batch keeps of each trajectory and child that has ended is a hash of its label, about 85 bytes: no label comes twice.
 """
 
 import random
@@ -46,7 +47,7 @@ def _drift(batch: AgentBatch, done: Done) -> dict:
 
 
 def _growth(memory: list[float]) -> float:
-    """Return MB by which the last quarter's mean is above the first's, the start-up left out."""
+    """Return MB by which the last quarter's mean is above the second's, the start-up left out."""
     quarter = len(memory) // 4
     first, last = memory[quarter : 2 * quarter], memory[-quarter:]
     return sum(last) / len(last) - sum(first) / len(first)
@@ -64,8 +65,8 @@ async def _virtual(turns: int, done: Done) -> dict:
         async def solve(trajectory, n: int) -> None:
             done.trajectories += 1
             child = trajectory.child("judge")
-            for step in range(10):
-                doer = child if step == 9 else trajectory
+            for step in range(25):
+                doer = child if step % 9 == 8 else trajectory
                 turn = doer.begin_turn("/chat/completions", False)
                 await anyio.sleep(source.uniform(0.01, 0.3))
                 if source.random() < 0.01:
@@ -84,7 +85,7 @@ async def _virtual(turns: int, done: Done) -> dict:
                 except EnvironmentTimeout:
                     done.timeouts += 1
 
-        rounds = max(1, turns // 10_000)
+        rounds = max(1, turns // 25_000)
         for number in range(rounds):
             tasks = range(1000 * number, 1000 * (number + 1))
             await batch.map(solve, tasks, key=str)

@@ -15,7 +15,9 @@ class Labels:
     def __init__(self, run: str) -> None:
         self._run = run
         self._reruns: dict[str, int] = {}
-        self._taken: set[str] = set()
+        # Hashes and not the labels, half the memory: all that a batch keeps of a trajectory that has ended. Should two
+        # labels ever share one, the second gets a suffix that it did not need.
+        self._taken: set[int] = set()
 
     def of(self, key: str) -> str:
         """Return a label for one more run of task `key`: `{run}-{key}`, then `{run}-{key}~2` and so on.
@@ -24,7 +26,7 @@ class Labels:
         is taken then.
         """
         label = trajectory_label(self._run, key)
-        if self._take(label):  # nearly always, and then only the label is remembered: about 100 bytes a trajectory
+        if self._take(label):  # nearly always, and then nothing else is remembered
             return label
         while True:
             self._reruns[key] = attempt = self._reruns.get(key, 1) + 1
@@ -41,7 +43,8 @@ class Labels:
         return label
 
     def _take(self, label: str) -> bool:
-        if label in self._taken:
+        number = hash(label)
+        if number in self._taken:
             return False
-        self._taken.add(label)
+        self._taken.add(number)
         return True

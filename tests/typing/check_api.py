@@ -4,6 +4,7 @@ A `type: ignore` below is a misuse that must be reported: with the error gone, t
 """
 
 from dataclasses import dataclass
+from subprocess import CompletedProcess
 from typing import Any, assert_type
 
 import openai
@@ -13,9 +14,11 @@ import agentbatch
 from agentbatch import (
     AgentBatch,
     BatchStatistics,
+    ChildTrajectory,
     Completed,
     Failed,
     Result,
+    RetryPolicy,
     Timing,
     Trajectory,
     TrajectoryClient,
@@ -80,6 +83,25 @@ async def a_harness_that_owns_its_loop(batch: AgentBatch) -> None:
     assert_type(agentbatch.current_trajectory(), Trajectory | None)
 
 
+async def results_as_they_end(batch: AgentBatch, tasks: list[Task]) -> None:
+    async with batch.as_completed(solve, tasks, key=lambda task: task.id) as results:
+        async for result in results:
+            assert_type(result, Completed[str] | Failed)
+            assert_type(result.timed_out, bool)
+    batch.as_completed(solve, [1])  # type: ignore[arg-type]
+    batch.resize(cs=3, ce={"web": 2})
+    batch.resize(3)  # type: ignore[call-arg]
+    batch.drain()
+
+
+async def children_and_processes(trajectory: Trajectory) -> None:
+    assert_type(trajectory.child("judge"), ChildTrajectory)
+    parent: Trajectory = trajectory.child("judge").child("deeper")
+    assert_type(parent.client, TrajectoryClient)
+    assert_type(await trajectory.run_process(["true"], timeout_s=3.0), CompletedProcess[bytes])
+    await trajectory.run_process(3)  # type: ignore[arg-type]
+
+
 async def tools(trajectory: Trajectory) -> None:
     assert_type(await trajectory.act(len, "abc"), Any)
     assert_type(await agentbatch.act(solve, trajectory, Task(1), resource="web"), Any)
@@ -105,6 +127,9 @@ def options() -> None:
     AgentBatch(cs=3, env_policy="lifo")  # type: ignore[arg-type]
     AgentBatch(3, 2, "http://a/v1")  # type: ignore[call-arg]
     AgentBatch(cs="3")  # type: ignore[arg-type]
+    AgentBatch(cs=3, retries=RetryPolicy(attempts=3), environment_timeout_s={"default": 3}, routing="random")
+    AgentBatch(cs=3, routing="nearest")  # type: ignore[arg-type]
+    RetryPolicy(3)  # type: ignore[call-arg]
 
 
 def a_hook_takes_every_event(event: Event) -> None:
