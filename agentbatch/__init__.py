@@ -22,14 +22,20 @@ if TYPE_CHECKING:
         TrajectoryTimeout,
         TurnTimeout,
         UsageError,
+        WrongThread,
     )
     from agentbatch.runtime.batch import AgentBatch
     from agentbatch.runtime.child import ChildTrajectory
     from agentbatch.runtime.client import TrajectoryClient
     from agentbatch.runtime.current import act, current_trajectory, environment
+    from agentbatch.runtime.current_sync import act_sync, environment_sync
+    from agentbatch.runtime.lag import LoopLag
     from agentbatch.runtime.results import Completed, Failed, Result, Timing, Usage
     from agentbatch.runtime.retry import RetryPolicy
     from agentbatch.runtime.statistics import BatchStatistics
+    from agentbatch.runtime.sync_batch import SyncAgentBatch
+    from agentbatch.runtime.sync_client import SyncTrajectoryClient
+    from agentbatch.runtime.sync_trajectory import SyncTrajectory
     from agentbatch.runtime.trajectory import Trajectory
 
 __version__ = "0.1.0"
@@ -38,24 +44,31 @@ _HOMES = {
     "agentbatch.errors": (
         "AgentBatchError", "BatchClosed", "BatchDrained", "EnvironmentTimeout", "SlotConflict", "StartUpError",
         "TimedOut", "TraceError", "TrajectoryCancelled", "TrajectoryClosed", "TrajectoryTimeout", "TurnTimeout",
-        "UsageError",
+        "UsageError", "WrongThread",
     ),
     "agentbatch.runtime.batch": ("AgentBatch",),
     "agentbatch.runtime.child": ("ChildTrajectory",),
     "agentbatch.runtime.client": ("TrajectoryClient",),
     "agentbatch.runtime.current": ("act", "current_trajectory", "environment"),
+    "agentbatch.runtime.current_sync": ("act_sync", "environment_sync"),
+    "agentbatch.runtime.lag": ("LoopLag",),
     "agentbatch.runtime.results": ("Completed", "Failed", "Result", "Timing", "Usage"),
     "agentbatch.runtime.retry": ("RetryPolicy",),
     "agentbatch.runtime.statistics": ("BatchStatistics",),
+    "agentbatch.runtime.sync_batch": ("SyncAgentBatch",),
+    "agentbatch.runtime.sync_client": ("SyncTrajectoryClient",),
+    "agentbatch.runtime.sync_trajectory": ("SyncTrajectory",),
     "agentbatch.runtime.trajectory": ("Trajectory",),
 }  # fmt: skip
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
     "AgentBatch", "AgentBatchError", "BatchClosed", "BatchDrained", "BatchStatistics", "ChildTrajectory", "Completed",
-    "EnvironmentTimeout", "Failed", "Result", "RetryPolicy", "SlotConflict", "StartUpError", "TimedOut", "Timing",
-    "TraceError", "Trajectory", "TrajectoryCancelled", "TrajectoryClient", "TrajectoryClosed", "TrajectoryTimeout",
-    "TurnTimeout", "Usage", "UsageError", "__version__", "act", "current_trajectory", "environment",
+    "EnvironmentTimeout", "Failed", "LoopLag", "Result", "RetryPolicy", "SlotConflict", "StartUpError",
+    "SyncAgentBatch", "SyncTrajectory", "SyncTrajectoryClient", "TimedOut", "Timing", "TraceError", "Trajectory",
+    "TrajectoryCancelled", "TrajectoryClient", "TrajectoryClosed", "TrajectoryTimeout", "TurnTimeout", "Usage",
+    "UsageError", "WrongThread", "__version__", "act", "act_sync", "current_trajectory", "environment",
+    "environment_sync",
 ]  # fmt: skip
 
 

@@ -50,6 +50,10 @@ class SlotConflict(AgentBatchError, RuntimeError):
     """A task that holds one slot asked for another in a way that could dead-lock."""
 
 
+class WrongThread(AgentBatchError, RuntimeError):
+    """A synchronous part was used on the event loop's thread, or an asynchronous one from elsewhere."""
+
+
 class StartUpError(AgentBatchError, OSError):
     """The machine cannot honour what was asked: too few file descriptors, a port in use, an unreachable URL."""
 

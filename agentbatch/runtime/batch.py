@@ -8,18 +8,23 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Literal, TypeVar
 
 import anyio
 
+from agentbatch.errors import UsageError
 from agentbatch.events import Event, LimitsChanged
 from agentbatch.policy.lbch import Routing
 from agentbatch.runtime.admission import Pair
 from agentbatch.runtime.clients import UnlabelledClient
 from agentbatch.runtime.core import BatchCore
+from agentbatch.runtime.in_thread import solve_in_thread
 from agentbatch.runtime.options import check_options
 from agentbatch.runtime.results import Result
 from agentbatch.runtime.retry import RetryPolicy
+from agentbatch.runtime.sync_trajectory import SyncTrajectory
+from agentbatch.runtime.tool import is_async
 from agentbatch.runtime.trajectory import Trajectory
 from agentbatch.runtime.transport import check_descriptors
 
@@ -119,6 +124,19 @@ class AgentBatch(BatchCore):
         results: dict[int, Result[R]] = {}
         await self._admission.run_all(solve, items, pairs, results.__setitem__)
         return [results[index] for index in range(len(items))]
+
+    async def map_sync(
+        self, solve: Callable[[SyncTrajectory, T], R], tasks: Iterable[T], *, key: Callable[[T], object] | None = None
+    ) -> list[Result[R]]:
+        """Like `map`, for a plain function: each `solve(trajectory, task)` has a worker thread of its own, CS at once.
+
+        Raises:
+            UsageError: `solve` is a coroutine function, or two tasks have the same key; nothing has run then.
+            BatchClosed: outside the batch's `async with`.
+        """
+        if is_async(solve):
+            raise UsageError(f"map_sync runs plain functions, and {solve!r} is a coroutine function: give it to map()")
+        return await self.map(partial(solve_in_thread, solve), tasks, key=key)
 
     @asynccontextmanager
     async def as_completed(

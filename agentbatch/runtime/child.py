@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from agentbatch.errors import UsageError
 from agentbatch.events import ChildStarted
+from agentbatch.runtime.sync_trajectory import SyncTrajectory
 from agentbatch.runtime.tally import Tally
 from agentbatch.runtime.trajectory import Trajectory
 
@@ -23,6 +24,7 @@ class ChildTrajectory(Trajectory):
         self.progress = parent.progress
         self.open_streams = parent.open_streams  # closed with the parent
         self.place = parent.place  # its turns and jobs are where the parent's time goes
+        self.sync = SyncTrajectory(self, parent.sync)
         self._admitted_s = now_s
         batch.hub.emit(ChildStarted(at_s=now_s, label=self.label, parent=parent.label))
 

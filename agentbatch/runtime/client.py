@@ -13,18 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 from openai import AsyncOpenAI, AsyncStream
 
+from agentbatch.runtime.request import TURN_ENDPOINTS, USAGE_ENDPOINTS, LabelHeaders, ask_for_usage, take_attempts
 from agentbatch.runtime.retry import call_with_retries
 from agentbatch.runtime.stream import TurnStream, finish_on_close, observe_body, usage_in_body
 from agentbatch.runtime.turn import Turn
-from agentbatch.wire import ROUTING_KEY_HEADER
 
 if TYPE_CHECKING:
     from agentbatch.runtime.trajectory import Trajectory
-
-RAW_RESPONSE_HEADER = "X-Stainless-Raw-Response"
-TURN_ENDPOINTS = frozenset({"/chat/completions", "/completions", "/responses"})
-USAGE_ENDPOINTS = frozenset({"/chat/completions", "/completions"})
-"""Where `stream_options.include_usage` exists."""
 
 
 class TrajectoryClient(AsyncOpenAI):
@@ -35,11 +30,8 @@ class TrajectoryClient(AsyncOpenAI):
 
     def __init__(self, *, trajectory: Trajectory, home: str | None = None, **options: Any) -> None:
         self._trajectory = trajectory
-        self._label = dict.fromkeys((ROUTING_KEY_HEADER, *trajectory.batch.options.label_headers), trajectory.label)
-        self._reserved = frozenset(name.lower() for name in self._label)
-        if options.get("default_headers") is not None:
-            options["default_headers"] = self._unlabelled(options["default_headers"])
-        super().__init__(**options)
+        self._label = LabelHeaders(trajectory)
+        super().__init__(**self._label.taken_from(options))
         self._home = str(self.base_url) if home is None else home
         # a copy that the caller pointed at another base_url is labelled and counted, but on none of our workers
         self._elsewhere = str(self.base_url) != self._home
@@ -64,20 +56,16 @@ class TrajectoryClient(AsyncOpenAI):
         """
         trajectory = self._trajectory
         trajectory.check_open()
-        given = options.headers if isinstance(options.headers, Mapping) else {}
-        raw = given.get(RAW_RESPONSE_HEADER)
-        options.headers = {**self._unlabelled(given), **self._label}
+        raw = self._label.put_on(options)
         path = str(options.url)
         if path not in TURN_ENDPOINTS:
             return await super().request(cast_to, options, stream=stream, stream_cls=stream_cls)
 
-        hide_usage = stream and raw != "stream" and path in USAGE_ENDPOINTS and _ask_for_usage(options)
-        attempts = 1 + options.get_max_retries(self.max_retries)
-        options.max_retries = 0
+        hide_usage = stream and raw != "stream" and path in USAGE_ENDPOINTS and ask_for_usage(options)
+        attempts, resendable = take_attempts(options, self.max_retries)
         policy = trajectory.batch.options.retries
         turn = trajectory.begin_turn(path, stream)
-        if options.files is not None or getattr(options, "content", None) is not None:
-            attempts, turn.resendable = 1, False
+        turn.resendable = resendable
         send = super().request
 
         async def send_once() -> Any:
@@ -94,22 +82,6 @@ class TrajectoryClient(AsyncOpenAI):
         except BaseException as error:
             turn.finish(error)
             raise
-
-    def _unlabelled(self, headers: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Drop our headers under any spelling: openai 2 would send a lower-case one beside ours."""
-        return {name: value for name, value in headers.items() if name.lower() not in self._reserved}
-
-
-def _ask_for_usage(options: Any) -> bool:
-    """Request the usage chunk of a stream; True when the caller did not, so that it must be hidden."""
-    body = options.json_data
-    if not isinstance(body, dict):
-        return False
-    asked = body.get("stream_options")
-    if isinstance(asked, Mapping) and asked.get("include_usage") is not None:
-        return False
-    options.json_data = {**body, "stream_options": {**(asked or {}), "include_usage": True}}
-    return True
 
 
 def _observe(reply: Any, turn: Turn, raw: str | None, hide_usage: bool) -> Any:

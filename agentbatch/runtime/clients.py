@@ -13,9 +13,11 @@ from agentbatch.runtime.client import TrajectoryClient
 from agentbatch.runtime.hub import Hub
 from agentbatch.runtime.options import BatchOptions
 from agentbatch.runtime.preflight import check_reachable
+from agentbatch.runtime.sync_client import SyncPool, SyncTrajectoryClient
 from agentbatch.runtime.transport import build_http_client, check_descriptors, runs_on_asyncio, share_platform
 
 if TYPE_CHECKING:
+    from agentbatch.runtime.sync_trajectory import SyncTrajectory
     from agentbatch.runtime.trajectory import Trajectory
     from agentbatch.runtime.workers import Workers
 
@@ -58,6 +60,7 @@ class Clients:
         self._workers = workers
         self._hub = hub
         self._http_client: Any = None
+        self._sync_pool = SyncPool(options.cs, options.timeout_s)
         self._root: AsyncOpenAI | None = None
 
     async def open(self, stack: AsyncExitStack) -> None:
@@ -70,6 +73,7 @@ class Clients:
         check_descriptors(options.cs)
         self._http_client = build_http_client(options.cs, options.timeout_s)
         stack.push_async_callback(self._http_client.aclose)
+        stack.callback(self._sync_pool.close)
         self._root = AsyncOpenAI(**self._client_options())
         await check_reachable(self._root, options.base_urls, self._hub)
         if not runs_on_asyncio():
@@ -80,6 +84,11 @@ class Clients:
         client = TrajectoryClient(trajectory=trajectory, **self._client_options())
         share_platform(self._root, client)
         return client
+
+    def build_sync(self, trajectory: SyncTrajectory) -> SyncTrajectoryClient:
+        """Build the labelled client that one trajectory uses in threads."""
+        options = {**self._client_options(), "http_client": self._sync_pool.get()}
+        return SyncTrajectoryClient(trajectory=trajectory, **options)
 
     def plain(self) -> UnlabelledClient:
         """Build an unlabelled client."""

@@ -22,13 +22,17 @@ from agentbatch.runtime.client import TrajectoryClient
 from agentbatch.runtime.clients import Clients
 from agentbatch.runtime.clock import BatchClock
 from agentbatch.runtime.collector import relaxed_collector
+from agentbatch.runtime.crossing import Crossing
 from agentbatch.runtime.gate import Gate
 from agentbatch.runtime.health import watched_workers
 from agentbatch.runtime.hub import Hub
 from agentbatch.runtime.interrupt import drains_on_interrupt
 from agentbatch.runtime.labels import Labels
+from agentbatch.runtime.lag import LagMeter
 from agentbatch.runtime.options import BatchOptions
 from agentbatch.runtime.statistics import BatchStatistics, snapshot
+from agentbatch.runtime.sync_client import SyncTrajectoryClient
+from agentbatch.runtime.sync_trajectory import SyncTrajectory
 from agentbatch.runtime.trajectory import Trajectory
 from agentbatch.runtime.turn import outcome_of
 from agentbatch.runtime.workers import Workers
@@ -61,6 +65,8 @@ class BatchCore:
         self.account = Account()
         self.whereabouts = Whereabouts(options.ce, window_s=max(60.0, 5 * speedup))  # >= 5 s wall
         self.background = Background()
+        self.crossing = Crossing(self.background)
+        self._lag = LagMeter(self.hub)
         self.labels = Labels(options.run)
         self._workers = watched_workers(self, options, lambda: self._clients.http_client) if options.base_urls else None
         self._clients = Clients(options, self._workers, self.hub)
@@ -94,7 +100,10 @@ class BatchCore:
             await self._close()
             raise
         await self.background.open()
+        self.background.start_soon(self._lag.run, name="loop lag")
+        self.crossing.open()
         self._state = "open"
+        current.open_batches.add(self)
         self._outer = current.batch.get()
         current.batch.set(self)
         self.hub.emit(options.started(speedup=self.clock.speedup, started_unix_s=time.time()))
@@ -111,6 +120,8 @@ class BatchCore:
                 "call fails; let every batch.trajectory() block end before the batch does",
             )
         self._state = "closed"
+        self.crossing.close()
+        current.open_batches.discard(self)
         current.batch.set(self._outer)
         try:
             await self._end_background(exc)
@@ -158,11 +169,12 @@ class BatchCore:
             self.drain()
 
     def check_open(self) -> None:
-        """Raise BatchClosed outside the batch's `async with`."""
+        """Raise BatchClosed outside the batch's `async with`, WrongThread outside its event loop."""
         if self._state == "new":
             raise BatchClosed("the batch is not running: use it inside `async with AgentBatch(…) as batch:`")
         if self._state == "closed":
             raise BatchClosed("the batch has ended: make a new AgentBatch for more work")
+        self.crossing.check_loop()
 
     # -- what trajectories use ----------------------------------------------------------------------------------
 
@@ -205,7 +217,12 @@ class BatchCore:
             account=self.account,
             whereabouts=self.whereabouts,
             notices=self.hub.notice_count,
+            lag=self._lag,
         )
+
+    def build_sync_client(self, trajectory: SyncTrajectory) -> SyncTrajectoryClient:
+        """Build the labelled client that one trajectory uses in threads."""
+        return self._clients.build_sync(trajectory)
 
     def next_entry(self) -> int:
         """Return the next global entry number, e_j of Eq. 16."""

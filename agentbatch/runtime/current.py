@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 trajectory: ContextVar[Trajectory | None] = ContextVar("agentbatch_trajectory", default=None)
 batch: ContextVar[BatchCore | None] = ContextVar("agentbatch_batch", default=None)
+open_batches: set[BatchCore] = set()
+"""For threads that carry no context: a call that nobody gated must be counted all the same."""
 
 
 def current_trajectory() -> Trajectory | None:

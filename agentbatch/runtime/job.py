@@ -5,6 +5,8 @@ Lives here: nesting rules and the job's event. Who is next is `policy/caas`; wak
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from time import perf_counter
 from types import TracebackType
@@ -26,6 +28,16 @@ _current_job: ContextVar[EnvironmentJob | None] = ContextVar("agentbatch_job", d
 def current_job() -> EnvironmentJob | None:
     """Return the innermost environment job of this task's lineage, ended or not."""
     return _current_job.get()
+
+
+@contextmanager
+def within_job(job: EnvironmentJob | None) -> Iterator[None]:
+    """Make `job` the innermost one of the calling thread for a block."""
+    token = _current_job.set(job)
+    try:
+        yield
+    finally:
+        _current_job.reset(token)
 
 
 class EnvironmentJob:
@@ -163,13 +175,39 @@ class EnvironmentJob:
         scope.__exit__(exc_type, exc, tb)
         if not scope.cancel_called:
             return None
-        timeout = EnvironmentTimeout(
-            f"a job of {self._trajectory.key!r} held a slot of {self.resource!r} for longer than {self._timeout_s:g} s "
-            "and was stopped: raise environment_timeout_s, or see what its tool was doing"
-        )
+        timeout = self.timeout(self._timeout_s or 0.0)
         if self._late is None or not isinstance(self._late, Exception):
             self._late = timeout
         return timeout if scope.cancelled_caught else None
+
+    def timeout(self, limit_s: float) -> EnvironmentTimeout:
+        """Build the error of a job whose time is up."""
+        return EnvironmentTimeout(
+            f"a job of {self._trajectory.key!r} held a slot of {self.resource!r} for longer than {limit_s:g} s "
+            "and was stopped: raise environment_timeout_s, or see what its tool was doing"
+        )
+
+    # -- for threads, which enter on the loop thread and are their job's only task (`sync_trajectory.py`) ---------
+
+    def follow(self, inside: bool) -> None:
+        """Make this the current job of the calling thread, or the one around it current again."""
+        if self._host is None:
+            _current_job.set(self if inside else self._outer)
+
+    def held_s(self) -> float:
+        """Return how long the slot has been held, seconds; 0 where the block joined another."""
+        ticket = self._ticket
+        return 0.0 if ticket is None or ticket.granted_s is None else self._trajectory.clock.now() - ticket.granted_s
+
+    def leave_late(self, error: BaseException) -> None:
+        """Leave as an overrun: a thread went on although the job's time was up."""
+        self.overrun(error, "a thread")
+        self.leave(error)
+
+    def withdraw(self, error: BaseException) -> None:
+        """Give back what a thread got although it was interrupted while it waited."""
+        if self._host is not None or self.holds_slot:
+            self.leave(error)
 
     def join(self) -> None:
         """Count one more user of the slot, who calls `leave` in the end."""

@@ -109,13 +109,16 @@ class Retrial:
     """The retries of one turn, for tenacity, asynchronous or not: when to stop, how long to wait, what to report.
 
     Args:
-        policy: the limits. turn: whose attempts these are. attempts: tries in all, where the call has its own number.
+        policy: the limits. notice: says what must not be silent, see `Turn.notice`.
+        attempts: tries in all, where the call has its own number.
         now: a monotonic clock, wall seconds, callable where the attempts run.
     """
 
-    def __init__(self, policy: RetryPolicy, turn: Turn, attempts: int, now: Callable[[], float]) -> None:
+    def __init__(
+        self, policy: RetryPolicy, notice: Callable[[str, str], None], attempts: int, now: Callable[[], float]
+    ) -> None:
         self._policy = policy
-        self._turn = turn
+        self._notice = notice
         self._attempts = attempts
         self._now = now
         self._began = now()
@@ -127,12 +130,12 @@ class Retrial:
 
     def retry(self, state: tenacity.RetryCallState) -> bool:
         """Tell whether what was raised may be tried again."""
-        error = _error(state)
+        error = error_of(state)
         return error is not None and self._policy.retries(error)
 
     def wait(self, state: tenacity.RetryCallState) -> float:
         """Return the next wait, wall seconds."""
-        self._last_s = self._policy.wait_s(_error(state), self._last_s)
+        self._last_s = self._policy.wait_s(error_of(state), self._last_s)
         return self._last_s
 
     def stop(self, state: tenacity.RetryCallState) -> bool:
@@ -141,9 +144,9 @@ class Retrial:
             return True
         if self._now() - self._began + state.upcoming_sleep <= self._policy.within_s:
             return False
-        asked = asked_wait_s(_error(state))
+        asked = asked_wait_s(error_of(state))
         if asked is not None and asked > self._policy.most_wait_s:
-            self._turn.notice(
+            self._notice(
                 "retry-after",
                 f"the server asked to wait {asked:,.0f} s, longer than the {self._policy.within_s:,.0f} s that a call "
                 "may be tried for: it failed; raise RetryPolicy.within_s to wait that long",
@@ -151,7 +154,8 @@ class Retrial:
         return True
 
 
-def _error(state: tenacity.RetryCallState) -> BaseException | None:
+def error_of(state: tenacity.RetryCallState) -> BaseException | None:
+    """Return what the last attempt raised."""
     return state.outcome.exception() if state.outcome is not None else None
 
 
@@ -172,7 +176,7 @@ async def call_with_retries(send: Callable[[], Awaitable[R]], turn: Turn, policy
     Raises:
         Exception: what the last attempt raised.
     """
-    retrial = Retrial(policy, turn, attempts, backend_time())
+    retrial = Retrial(policy, turn.notice, attempts, backend_time())
     try:
         return await send_or_move(send, turn)
     except Exception as error:
@@ -189,7 +193,7 @@ async def call_with_retries(send: Callable[[], Awaitable[R]], turn: Turn, policy
         return await send_or_move(send, turn)
 
     def report(state: tenacity.RetryCallState) -> None:
-        error = _error(state)
+        error = error_of(state)
         if error is not None and state.next_action is not None:
             turn.attempt_failed(error, state.next_action.sleep)
 

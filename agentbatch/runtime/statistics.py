@@ -11,6 +11,7 @@ from agentbatch.policy.whereabouts import Whereabouts
 from agentbatch.runtime.account import Account
 from agentbatch.runtime.admission import Admission
 from agentbatch.runtime.gate import Gate
+from agentbatch.runtime.lag import LagMeter, LoopLag
 from agentbatch.runtime.workers import Workers, WorkerStatistics
 
 
@@ -36,6 +37,9 @@ class BatchStatistics:
     notices: int
     bottleneck: Bottleneck
     """Which limit binds, over about the last minute; its `shares` say where trajectories spent that time."""
+    loop_lag: LoopLag | None
+    """How late the event loop woke sleepers over the whole run; None where that was not measured."""
+    loop_lag_last_minute: LoopLag | None
 
 
 def snapshot(
@@ -48,6 +52,7 @@ def snapshot(
     account: Account,
     whereabouts: Whereabouts,
     notices: int,
+    lag: LagMeter,
 ) -> BatchStatistics:
     """Read a batch's state."""
     per_worker = {} if workers is None else workers.statistics()
@@ -72,4 +77,6 @@ def snapshot(
             {name: gate.statistics().capacity for name, gate in gates.items()},
             window=True,
         ),
+        loop_lag=lag.overall,
+        loop_lag_last_minute=lag.last_minute,
     )

@@ -57,7 +57,7 @@ class TurnStream(AsyncStream[T]):
             finally:
                 turn.reading = False
             turn.first_byte()
-            usage = _usage_of(chunk)
+            usage = usage_of(chunk)
             if usage is not None:
                 turn.read_usage(usage)
                 if self._hide_usage and not getattr(chunk, "choices", True):
@@ -144,7 +144,7 @@ def usage_in_body(response: Any) -> Any:
     return body.get("usage") if isinstance(body, dict) else None
 
 
-def _usage_of(chunk: Any) -> Any:
+def usage_of(chunk: Any) -> Any:
     """Find usage on a chat or completions chunk, or on the last event of the responses API."""
     usage = getattr(chunk, "usage", None)
     if usage is None:

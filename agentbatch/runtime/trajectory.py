@@ -8,17 +8,17 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-import anyio
-
-from agentbatch.errors import TrajectoryCancelled, TrajectoryClosed, TrajectoryTimeout, UsageError
+from agentbatch.errors import TrajectoryCancelled, TrajectoryClosed, UsageError
 from agentbatch.events import AttemptFailed
 from agentbatch.policy.caas import Progress
 from agentbatch.runtime import current
+from agentbatch.runtime.ending import Ending
 from agentbatch.runtime.job import EnvironmentJob
 from agentbatch.runtime.options import check_seconds
 from agentbatch.runtime.process import run_in_group
 from agentbatch.runtime.results import Timing, Usage
 from agentbatch.runtime.stream import close_within
+from agentbatch.runtime.sync_trajectory import SyncTrajectory
 from agentbatch.runtime.tally import Tally
 from agentbatch.runtime.tool import run_in_job
 from agentbatch.runtime.turn import Turn, describe, is_timeout, outcome_of
@@ -40,6 +40,7 @@ class Trajectory:
         label: what every inference request of this trajectory carries (spec §3).
         progress: n and the mean of Eq. 14-15: turns completed and their seconds.
         timed_out: whether its own time-out ended it.
+        sync: the same trajectory for plain functions in threads.
     """
 
     def __init__(
@@ -52,8 +53,7 @@ class Trajectory:
         self.place = batch.whereabouts.place()
         self.open_streams: dict[Turn, Callable[[], Awaitable[None]]] = {}
         self._client: TrajectoryClient | None = None
-        self._scope = anyio.CancelScope()
-        self._cancel_reason: str | None = None
+        self.ending = Ending(key, batch.options.trajectory_timeout_s)
         self._submitted_s = submitted_s
         self._admitted_s: float | None = None
         self._open = False
@@ -61,6 +61,7 @@ class Trajectory:
         self.tally = Tally() if tally is None else tally
         self._children: dict[str, ChildTrajectory] = {}
         self.timed_out = False
+        self.sync = SyncTrajectory(self)
 
     # -- what a harness uses ------------------------------------------------------------------------------------
 
@@ -151,8 +152,8 @@ class Trajectory:
 
     def cancel(self, reason: str = "cancelled by the harness") -> None:
         """Cancel this trajectory alone; its result is `Failed` with a `TrajectoryCancelled` that gives `reason`."""
-        self._cancel_reason = self._cancel_reason or reason
-        self._scope.cancel()
+        self.ending.cancel(reason)
+        self.sync.stop(TrajectoryCancelled(reason))
 
     @property
     def is_open(self) -> bool:
@@ -201,7 +202,11 @@ class Trajectory:
     def check_open(self) -> None:
         """Raise TrajectoryClosed, or BatchClosed, unless the trajectory is admitted and running."""
         self.batch.check_open()
-        if not self._open:
+        self.check_running()
+
+    def check_running(self) -> None:
+        """Raise TrajectoryClosed unless the trajectory is admitted and running; in threads too."""
+        if not self.is_open:
             raise TrajectoryClosed(
                 f"trajectory {self.key!r} is not running: use its client and environment() only inside the task's "
                 "function or the `async with batch.trajectory(…)` block"
@@ -212,27 +217,21 @@ class Trajectory:
         """Be the current trajectory for a block; whatever ends the block ends the trajectory."""
         self._admitted_s = admitted_s
         self._open = True
-        limit_s = self.batch.options.trajectory_timeout_s
-        if limit_s is not None:
-            left_s = limit_s - (self.clock.now() - admitted_s)
-            self._scope.deadline = anyio.current_time() + left_s / self.clock.speedup
+        self.ending.start(self.clock, admitted_s)
         self.place.enter(admitted_s)
         before = current.trajectory.get()
         current.trajectory.set(self)
         try:
-            with self._scope:
+            with self.ending.scope:
                 yield self
-            if self._scope.cancelled_caught and self._cancel_reason is None:
-                raise TrajectoryTimeout(
-                    f"trajectory {self.key!r} was active for longer than trajectory_timeout_s={limit_s:g} s"
-                )
-            if self._scope.cancelled_caught:
-                raise TrajectoryCancelled(self._cancel_reason)
+            if self.ending.scope.cancelled_caught:
+                raise self.ending.error()
         finally:
             current.trajectory.set(before)
             self._open = False
+            self.sync.stop()
             # also where the block swallowed its cancellation, or raised something else over it
-            self.timed_out = self._scope.cancel_called and self._cancel_reason is None
+            self.timed_out = self.ending.timed_out
             if self.timed_out:
                 self.tally.timed_out()
             await self._close_streams()
@@ -248,10 +247,10 @@ class Trajectory:
         for close in tuple(self.open_streams.values()):
             await close_within(close)
 
-    def begin_turn(self, endpoint: str, streamed: bool) -> Turn:
-        """Start the clock of one model call."""
+    def begin_turn(self, endpoint: str, streamed: bool, started_s: float | None = None) -> Turn:
+        """Start the clock of one model call, now or at `started_s` where a thread launched it."""
         self._turns_launched += 1
-        turn = Turn(self, endpoint, streamed, self._turns_launched)
+        turn = Turn(self, endpoint, streamed, self._turns_launched, started_s)
         if turn.in_environment:
             self.batch.account.inference_in_environment += 1
             self.batch.hub.notice(
@@ -271,13 +270,7 @@ class Trajectory:
             self.progress = self.progress.completed(seconds)
             self.batch.account.turns_completed += 1
         if self.batch.hub.listening:
-            text = None if error is None else self.redact(describe(error))
-            outcome = "ok" if error is None else outcome_of(error)
-            self.batch.hub.emit(
-                turn.event(
-                    self.label, ended_s, error=text, outcome=outcome, worker=worker, timed_out=is_timeout(error)
-                )
-            )
+            self.batch.hub.emit(turn.event(self.label, ended_s, worker=worker, **self._told(error)))
 
     def attempt_failed(self, event: AttemptFailed) -> None:
         """Count a failed attempt of a turn."""
@@ -291,8 +284,9 @@ class Trajectory:
         if ticket.granted_s is not None:
             self.batch.account.jobs_completed += 1
         if self.batch.hub.listening:
-            text = None if error is None else self.redact(describe(error))
-            outcome = "ok" if error is None else outcome_of(error)
-            self.batch.hub.emit(
-                job.event(self.label, ticket, ended_s, error=text, outcome=outcome, timed_out=is_timeout(error))
-            )
+            self.batch.hub.emit(job.event(self.label, ticket, ended_s, **self._told(error)))
+
+    def _told(self, error: BaseException | None) -> dict[str, Any]:
+        """Return what an event says about how something ended."""
+        text = None if error is None else self.redact(describe(error))
+        return {"error": text, "outcome": "ok" if error is None else outcome_of(error), "timed_out": is_timeout(error)}

@@ -57,16 +57,26 @@ def build_http_client(cs: int, timeout_s: float) -> Any:
         cs: admission limit, sizes the pool of idle connections; requests in flight are not capped.
         timeout_s: seconds without a byte before a request fails; waiting for a pool slot never happens.
     """
-    limits_type = type(openai.DEFAULT_CONNECTION_LIMITS)
     timeout = openai.Timeout(timeout_s, connect=min(timeout_s, 30.0))
     if runs_on_asyncio():
         # aiohttp reads 0 as "no limit", and an absent limit as 100
-        limits = limits_type(max_connections=0, max_keepalive_connections=None, keepalive_expiry=KEEPALIVE_EXPIRY_S)
+        kind = type(openai.DEFAULT_CONNECTION_LIMITS)
+        limits = kind(max_connections=0, max_keepalive_connections=None, keepalive_expiry=KEEPALIVE_EXPIRY_S)
         return openai.DefaultAioHttpClient(limits=limits, timeout=timeout)
-    limits = limits_type(
+    return openai.DefaultAsyncHttpxClient(limits=_uncapped(cs), timeout=timeout)
+
+
+def build_sync_http_client(cs: int, timeout_s: float) -> Any:
+    """Build the one HTTP client that the threads of a batch share, see `build_http_client`."""
+    timeout = openai.Timeout(timeout_s, connect=min(timeout_s, 30.0))
+    return openai.DefaultHttpxClient(limits=_uncapped(cs), timeout=timeout)
+
+
+def _uncapped(cs: int) -> Any:
+    """Limits of the SDK's own transports, which read None as no limit."""
+    return type(openai.DEFAULT_CONNECTION_LIMITS)(
         max_connections=None, max_keepalive_connections=max(cs, 20), keepalive_expiry=KEEPALIVE_EXPIRY_S
     )
-    return openai.DefaultAsyncHttpxClient(limits=limits, timeout=timeout)
 
 
 def share_platform(source: Any, target: Any) -> None:

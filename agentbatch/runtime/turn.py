@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import anyio
 import openai
 
-from agentbatch.errors import TurnTimeout
+from agentbatch.errors import TrajectoryCancelled, TurnTimeout
 from agentbatch.events import AttemptFailed, Outcome, TurnEnded
 from agentbatch.runtime.job import current_job
 
@@ -28,8 +28,8 @@ def describe(error: BaseException) -> str:
 
 
 def outcome_of(error: BaseException) -> Outcome:
-    """Tell a failure from a cancellation (asyncio's and trio's are no `Exception`)."""
-    return "failed" if isinstance(error, Exception) else "cancelled"
+    """Tell a failure from a cancellation (asyncio's and trio's are no `Exception`, a thread gets ours)."""
+    return "failed" if isinstance(error, Exception) and not isinstance(error, TrajectoryCancelled) else "cancelled"
 
 
 def is_timeout(error: BaseException | None) -> bool:
@@ -50,16 +50,18 @@ class Turn:
         "started_s", "streamed", "worker",
     )  # fmt: skip
 
-    def __init__(self, trajectory: Trajectory, endpoint: str, streamed: bool, number: int) -> None:
+    def __init__(
+        self, trajectory: Trajectory, endpoint: str, streamed: bool, number: int, started_s: float | None = None
+    ) -> None:
         self._trajectory = trajectory
         self.endpoint = endpoint
         self.streamed = streamed
         self.number = number
         job = current_job()
         self.in_environment = job is not None and job.holds_slot
-        self.started_s = trajectory.clock.now()
+        self.started_s = trajectory.clock.now() if started_s is None else started_s
         self._limit_s = limit_s = trajectory.batch.options.turn_timeout_s
-        self._deadline = None if limit_s is None else anyio.current_time() + limit_s / trajectory.clock.speedup
+        self._deadline = None if limit_s is None else trajectory.clock.wall() + limit_s / trajectory.clock.speedup
         self.launch_mark = trajectory.place.turn_began(self.started_s)
         self.first_byte_s: float | None = None
         self.attempts = 0
@@ -88,7 +90,7 @@ class Turn:
         raise self.timeout()
 
     def _is_late(self) -> bool:
-        return self._deadline is not None and anyio.current_time() >= self._deadline
+        return self._deadline is not None and self._trajectory.clock.wall() >= self._deadline
 
     def timeout(self) -> TurnTimeout:
         """Build the error of a turn whose time is up."""
@@ -169,14 +171,15 @@ class Turn:
             )
         )
 
-    def finish(self, error: BaseException | None = None) -> None:
-        """End the turn: completed, or failed or cancelled by `error`."""
+    def finish(self, error: BaseException | None = None, ended_s: float | None = None) -> None:
+        """End the turn: completed, or failed or cancelled by `error`; now, or at `ended_s` where a thread saw it."""
         if not self.open:
             return
         self.open = False
         if error is not None and not isinstance(error, Exception) and self._is_late():
             error = self.timeout()  # our own time-out, met where it was still a cancellation
-        ended_s = self._trajectory.clock.now()
+        if ended_s is None:
+            ended_s = self._trajectory.clock.now()
         worker = self.worker
         if worker and error is None:
             self._trajectory.workers.turn_completed(worker)

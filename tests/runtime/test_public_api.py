@@ -6,10 +6,11 @@ import agentbatch
 def test_public_names() -> None:
     assert sorted(agentbatch.__all__) == [
         "AgentBatch", "AgentBatchError", "BatchClosed", "BatchDrained", "BatchStatistics", "ChildTrajectory",
-        "Completed", "EnvironmentTimeout", "Failed", "Result", "RetryPolicy", "SlotConflict", "StartUpError",
-        "TimedOut", "Timing", "TraceError", "Trajectory", "TrajectoryCancelled", "TrajectoryClient",
-        "TrajectoryClosed", "TrajectoryTimeout", "TurnTimeout", "Usage", "UsageError", "__version__", "act",
-        "current_trajectory", "environment",
+        "Completed", "EnvironmentTimeout", "Failed", "LoopLag", "Result", "RetryPolicy", "SlotConflict",
+        "StartUpError", "SyncAgentBatch", "SyncTrajectory", "SyncTrajectoryClient", "TimedOut", "Timing",
+        "TraceError", "Trajectory", "TrajectoryCancelled", "TrajectoryClient", "TrajectoryClosed",
+        "TrajectoryTimeout", "TurnTimeout", "Usage", "UsageError", "WrongThread", "__version__", "act", "act_sync",
+        "current_trajectory", "environment", "environment_sync",
     ]  # fmt: skip
     assert set(agentbatch.__all__) <= set(dir(agentbatch))
     for name in agentbatch.__all__:
