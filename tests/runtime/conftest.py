@@ -1,12 +1,15 @@
 """Fixtures of the runtime's tests."""
 
+from collections.abc import Iterator
 from types import SimpleNamespace
 
 import anyio
 import anyio.lowlevel
 import pytest
+from sync_helpers import Served, served
 
 from agentbatch.runtime import health, retry
+from agentbatch.testing import Answer
 
 
 @pytest.fixture
@@ -26,3 +29,9 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 def quick_polls(monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker that is out is asked every 10 ms."""
     monkeypatch.setattr(health, "POLL_EVERY_S", 0.01)
+
+
+@pytest.fixture
+def four_words() -> Iterator[Served]:
+    with served(lambda received: Answer(text="a b c d")) as server:
+        yield server
