@@ -5,7 +5,7 @@ import importlib
 import json
 import time
 
-NAMES = ("grants", "lbch", "imports", "turn", "hold", "active", "overload", "decoupled")
+NAMES = ("grants", "lbch", "imports", "turn", "sync", "hold", "active", "overload", "decoupled")
 ASKED = ("instructions",)
 """Run only when named: slow, and it needs valgrind."""
 

@@ -112,7 +112,7 @@ class SyncTrajectoryClient(OpenAI):
 
         def send_once() -> Any:
             turn.bound(options, limits.timeout_s)
-            worker = turn.attempt(routed=not self._elsewhere)
+            worker = turn.attempt(routed=not self._elsewhere, placed=self._placed)
             if self._placed:
                 options.url = worker + path
             return send(cast_to, options, stream=stream, stream_cls=stream_cls)

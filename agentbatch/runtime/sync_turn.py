@@ -1,4 +1,4 @@
-"""A turn whose HTTP runs in a thread: each attempt crosses to the loop once, and its end is sent without waiting.
+"""A turn whose HTTP runs in a thread: the thread waits for the loop only to learn which worker an attempt goes to.
 
 What one thread sends arrives in order, so n and the mean are up to date before its next environment job.
 """
@@ -6,7 +6,7 @@ What one thread sends arrives in order, so n and the mean are up to date before 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
@@ -15,6 +15,7 @@ import openai
 import tenacity
 
 from agentbatch.errors import AgentBatchError, TrajectoryCancelled, TrajectoryTimeout, TurnTimeout
+from agentbatch.runtime.job import EnvironmentJob, current_job, within_job
 from agentbatch.runtime.retry import Retrial, RetryPolicy, error_of
 from agentbatch.runtime.turn import Turn
 
@@ -28,8 +29,8 @@ class ThreadTurn:
     """The thread's side of a `Turn`; `finish` is idempotent, as there."""
 
     __slots__ = (
-        "_crossing", "_deadline", "_ended", "_endpoint", "_resendable", "_started_s", "_sync", "_turn", "reading",
-        "streamed",
+        "_crossing", "_deadline", "_ended", "_endpoint", "_first_byte_s", "_resendable", "_started_s", "_sync",
+        "_turn", "_usage", "reading", "streamed",
     )  # fmt: skip
 
     def __init__(self, sync: SyncTrajectory, endpoint: str, streamed: bool, resendable: bool) -> None:
@@ -43,35 +44,74 @@ class ThreadTurn:
         self._deadline = None if limit_s is None else time.monotonic() + limit_s / clock.speedup
         self._turn: Turn | None = None
         self._ended = False
+        self._first_byte_s: float | None = None
+        self._usage: Any = None
         self.reading = False
         """A read of the body is under way; it learns how the turn ends, so that a close within it does not say."""
 
-    def attempt(self, routed: bool) -> str:
-        """Begin the next attempt, the turn with the first one; return its worker, or "" when not `routed`.
+    def attempt(self, *, routed: bool, placed: bool) -> str:
+        """Begin the next attempt, the turn with the first one.
+
+        Args:
+            routed: count it as in flight on its worker.
+            placed: return which worker that is, which only the loop knows; without it nobody waits for the loop.
 
         Raises:
-            TrajectoryClosed: the trajectory has ended.
+            TrajectoryClosed, BatchClosed: the trajectory has ended; where somebody waits.
         """
-        return self._crossing.call(self._attempt, routed)
+        if placed:
+            return self._crossing.call(self._attempt, routed, current_job(), True)
+        self._crossing.post(self._attempt, routed, current_job(), False)
+        return ""
 
-    def _attempt(self, routed: bool) -> str:
+    # what runs on the loop thread, in the order in which the thread sent it
+
+    def _attempt(self, routed: bool, job: EnvironmentJob | None, checked: bool) -> str:
         turn = self._turn
         if turn is None:
             trajectory = self._sync.trajectory
-            trajectory.check_open()
-            self._turn = turn = trajectory.begin_turn(self._endpoint, self.streamed, self._started_s)
+            if checked:
+                trajectory.check_open()
+            with within_job(job):
+                self._turn = turn = trajectory.begin_turn(self._endpoint, self.streamed, self._started_s)
             turn.resendable = self._resendable
         turn.attempts += 1
         return turn.route() if routed else ""
 
+    def _moves(self, error: BaseException) -> bool:
+        return self._turn is not None and self._turn.moves(error)
+
+    def _timeout(self) -> TurnTimeout | None:
+        return None if self._turn is None else self._turn.timeout()
+
+    def _attempt_failed(self, error: BaseException, retry_in_s: float | None) -> None:
+        if self._turn is not None:
+            self._turn.attempt_failed(error, retry_in_s)
+
+    def _keep_open(self, close: Callable[[], Awaitable[None]]) -> None:
+        if self._turn is not None:
+            self._turn.keep_open(close)
+
+    def _notice(self, kind: str, message: str) -> None:
+        if self._turn is not None:
+            self._turn.notice(kind, message)
+
+    def _finish(self, error: BaseException | None, ended_s: float, first_byte_s: float | None, usage: Any) -> None:
+        turn = self._turn
+        if turn is not None:  # else the thread was interrupted before the turn began
+            turn.first_byte_s = first_byte_s
+            turn.read_usage(usage)
+            turn.finish(error, ended_s)
+
+    # what the thread says
+
     def moves(self, error: BaseException) -> bool:
         """Tell whether the turn should go to another worker now, see `Turn.moves`."""
-        return self._turn is not None and self._crossing.call(self._turn.moves, error)
+        return self._crossing.call(self._moves, error)
 
     def attempt_failed(self, error: BaseException, retry_in_s: float | None) -> None:
         """Report one failed attempt, see `Turn.attempt_failed`."""
-        if self._turn is not None:
-            self._crossing.post(self._turn.attempt_failed, error, retry_in_s)
+        self._crossing.post(self._attempt_failed, error, retry_in_s)
 
     def keep_open(self, close: Callable[[], None]) -> None:
         """Remember how to close a body that streams on, for a trajectory that ends before it does."""
@@ -79,23 +119,21 @@ class ThreadTurn:
         async def close_from_loop() -> None:
             await anyio.to_thread.run_sync(close, abandon_on_cancel=True, limiter=anyio.CapacityLimiter(1))
 
-        if self._turn is not None:
-            self._crossing.post(self._turn.keep_open, close_from_loop)
+        self._crossing.post(self._keep_open, close_from_loop)
 
     def first_byte(self) -> None:
         """Note the first byte of a streamed body."""
-        if self._turn is not None:
-            self._turn.first_byte()
+        if self._first_byte_s is None:
+            self._first_byte_s = self._sync.trajectory.clock.now()
 
     def read_usage(self, usage: Any) -> None:
-        """Take the token counts from a usage record; nobody else reads them before the turn has ended."""
-        if usage is not None and self._turn is not None:
-            self._turn.read_usage(usage)
+        """Keep a usage record for the end of the turn."""
+        if usage is not None:
+            self._usage = usage
 
     def notice(self, kind: str, message: str) -> None:
         """Say once what must not be silent about a call."""
-        if self._turn is not None:
-            self._crossing.post(self._turn.notice, kind, message)
+        self._crossing.post(self._notice, kind, message)
 
     def told_to_stop(self) -> TrajectoryCancelled | TrajectoryTimeout | TurnTimeout | None:
         """Return the error of a trajectory that was told to stop, or of a turn whose time is up, or None."""
@@ -107,9 +145,9 @@ class ThreadTurn:
 
     def late(self, error: BaseException | None = None) -> TurnTimeout | None:
         """Return the error of a turn whose time is up, where `error` is not one of ours that says more; else None."""
-        if self._turn is None or self.left_s() != 0.0 or isinstance(error, AgentBatchError):
+        if self.left_s() != 0.0 or isinstance(error, AgentBatchError):
             return None
-        return self._turn.timeout() if error is None or isinstance(error, Exception) else None
+        return self._crossing.call(self._timeout) if error is None or isinstance(error, Exception) else None
 
     def bound(self, options: Any, timeout_s: float) -> None:
         """Bound the waits for bytes of one attempt by what is left of the turn: a thread cannot be stopped."""
@@ -136,11 +174,8 @@ class ThreadTurn:
         """End the turn: completed, or failed or cancelled by `error`."""
         if not self._ended:
             self._ended = True
-            self._crossing.post(self._finish, error, self._sync.trajectory.clock.now())
-
-    def _finish(self, error: BaseException | None, ended_s: float) -> None:
-        if self._turn is not None:  # else the thread was interrupted before the turn began
-            self._turn.finish(error, ended_s)
+            ended_s = self._sync.trajectory.clock.now()
+            self._crossing.post(self._finish, error, ended_s, self._first_byte_s, self._usage)
 
 
 def call_with_retries(send: Callable[[], R], turn: ThreadTurn, policy: RetryPolicy, attempts: int) -> R:
