@@ -17,8 +17,12 @@ from agentbatch import (
     ChildTrajectory,
     Completed,
     Failed,
+    LoopLag,
     Result,
     RetryPolicy,
+    SyncAgentBatch,
+    SyncTrajectory,
+    SyncTrajectoryClient,
     Timing,
     Trajectory,
     TrajectoryClient,
@@ -120,6 +124,34 @@ async def the_client_is_the_sdks(trajectory: Trajectory) -> None:
     assert_type(stream, openai.AsyncStream[ChatCompletionChunk])
     assert_type(client.with_options(timeout=3.0), TrajectoryClient)
     assert_type(client.copy(), TrajectoryClient)
+
+
+def solve_sync(trajectory: SyncTrajectory, task: Task) -> str:
+    reply = trajectory.client.chat.completions.create(model="m", messages=[])
+    assert_type(reply, ChatCompletion)
+    assert_type(trajectory.client.with_options(timeout=3.0), SyncTrajectoryClient)
+    sdk: openai.OpenAI = trajectory.client
+    with trajectory.environment("web"), agentbatch.environment_sync():
+        assert_type(trajectory.act(len, "abc"), Any)
+    assert_type(trajectory.bind(len)("abc"), int)
+    trajectory.bind(len)(3)  # type: ignore[arg-type]
+    return str(sdk)
+
+
+async def map_sync_keeps_the_types(batch: AgentBatch, tasks: list[Task]) -> None:
+    assert_type(await batch.map_sync(solve_sync, tasks, key=lambda task: task.id), list[Completed[str] | Failed])
+    await batch.map_sync(solve_sync, [1, 2])  # type: ignore[arg-type]
+
+
+def a_program_without_event_loop(tasks: list[Task]) -> None:
+    with SyncAgentBatch(cs=3, ce={"default": 2}, base_url="http://a/v1") as batch:
+        assert_type(batch.map(solve_sync, tasks, key=lambda task: task.id), list[Completed[str] | Failed])
+        with batch.trajectory("k") as trajectory:
+            assert_type(trajectory, SyncTrajectory)
+        lag: LoopLag | None = batch.statistics().loop_lag
+        assert_type(lag, LoopLag | None)
+    SyncAgentBatch(cs="3")  # type: ignore[arg-type]
+    SyncAgentBatch(cs=3, speed=1)  # type: ignore[call-arg]
 
 
 def options() -> None:
