@@ -155,9 +155,11 @@ class Crossing:
             if get_ident() == self._thread:
                 return
         else:
-            with suppress(RuntimeError):
+            try:
                 if asyncio.get_running_loop() is self._loop:
                     return
+            except RuntimeError:  # no loop runs in this thread
+                pass
         raise WrongThread(
             "an async part of a batch (map, trajectory, traj.client, environment, act) was used from another thread or "
             "event loop than the batch runs on: in a thread use traj.sync (client, environment, act) or map_sync; in "

@@ -9,6 +9,8 @@ import anyio
 import anyio.lowlevel
 import anyio.to_thread
 
+from agentbatch.errors import TrajectoryCancelled
+
 if TYPE_CHECKING:
     from agentbatch.runtime.sync_trajectory import SyncTrajectory
     from agentbatch.runtime.trajectory import Trajectory
@@ -18,7 +20,7 @@ async def solve_in_thread(solve: Callable[[SyncTrajectory, Any], Any], trajector
     """Return what `solve(trajectory.sync, task)` returns; wait for its thread also when cancelled.
 
     Raises:
-        BaseException: what `solve` raised.
+        Exception: what `solve` raised; TrajectoryCancelled where that was no Exception.
     """
     sync = trajectory.sync
     ended = anyio.Event()
@@ -40,5 +42,9 @@ async def solve_in_thread(solve: Callable[[SyncTrajectory, Any], Any], trajector
             ended.set()
     await anyio.lowlevel.checkpoint_if_cancelled()
     if errors:
-        raise errors.pop()
+        error = errors.pop()
+        if isinstance(error, Exception):
+            raise error
+        # sys.exit() ends the thread that calls it; raised on the loop, it would end that
+        raise TrajectoryCancelled(f"its thread was ended by {error!r}") from error
     return values.pop()

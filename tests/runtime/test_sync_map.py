@@ -1,6 +1,7 @@
 """`map_sync` and `SyncAgentBatch`: plain step loops in threads, as many as CS, with the results that `map` gives."""
 
 import _thread
+import sys
 import threading
 import traceback
 from collections.abc import Callable
@@ -153,6 +154,15 @@ def test_a_key_may_run_once_at_a_time() -> None:
 def in_thread(function: Callable[[], Any]) -> Any:
     with ThreadPoolExecutor(1) as pool:
         return pool.submit(function).result()
+
+
+def test_a_function_that_exits_ends_only_its_own_thread() -> None:
+    with SyncAgentBatch(cs=2, ce=1) as batch:
+        left, stayed = batch.map(lambda trajectory, task: sys.exit(3) if task else "here", [1, 0])
+    assert isinstance(left, Failed)
+    assert "SystemExit(3)" in str(left.error)
+    assert isinstance(left.error.__cause__, SystemExit)
+    assert stayed.ok
 
 
 # -- cancelling ---------------------------------------------------------------------------------------------------
