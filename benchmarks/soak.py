@@ -1,8 +1,8 @@
 """Long runs: 1,000,000 turns on the virtual clock, an hour's worth; and real HTTP for ten minutes. Flat, without drift.
 
 Both mix everything that takes and gives back: streams left half-way, retries, time-outs, cancellations, children,
-resources, resizing. Memory is compared between the second and the last quarter; every counter with what was done. What a
-batch keeps of each trajectory and child that has ended is a hash of its label, about 85 bytes: no label comes twice.
+resources, resizing. Memory is compared between the second and the last quarter; every counter with what was done. What
+a batch keeps of each trajectory and child that has ended is a hash of its label, about 85 bytes: no label comes twice.
 """
 
 import random
