@@ -51,7 +51,8 @@ async def run_in_group(
     """
     options: dict[str, Any] = {"cwd": cwd, "env": env, "start_new_session": sys.platform != "win32"}
     pipe = subprocess.PIPE
-    process = await anyio.open_process(command, stdin=pipe, stdout=pipe, stderr=pipe, **options)
+    with anyio.CancelScope(shield=True):  # cancelled half-way, it would leave a process that nobody knows
+        process = await anyio.open_process(command, stdin=pipe, stdout=pipe, stderr=pipe, **options)
     output: dict[str, bytes] = {}
     try:
         async with anyio.create_task_group() as group:
