@@ -6,7 +6,7 @@ import json
 import time
 
 NAMES = ("grants", "lbch", "imports", "turn", "sync", "hold", "active", "overload", "decoupled")
-ASKED = ("instructions",)
+ASKED = ("instructions", "soak")
 """Run only when named: slow, and it needs valgrind."""
 
 

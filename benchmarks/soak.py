@@ -16,6 +16,8 @@ from agentbatch.testing import Answer, ScriptedServer, virtual_clock
 
 VIRTUAL_TURNS = 1_000_000
 REAL_S = 600.0
+MOST_GROWTH_MB = 16.0
+"""Between the second and the last quarter; labels of 40,000 trajectories and as many children are 4 of them."""
 
 
 def _megabytes() -> float:
@@ -175,7 +177,16 @@ async def _real(seconds: float, done: Done) -> dict:
 
 
 def run(quick: bool = False) -> dict:
-    """Return the figures of both; `quick` makes 20,000 turns and takes five real seconds."""
+    """Return the figures of both; `quick` makes 20,000 turns and takes five real seconds.
+
+    Raises:
+        AssertionError: a counter drifted, something was left open, or memory grew by more than `MOST_GROWTH_MB`.
+    """
     virtual = virtual_clock.run(_virtual, 20_000 if quick else VIRTUAL_TURNS, Done())
     real = anyio.run(_real, 5.0 if quick else REAL_S, Done())
-    return {"virtual": virtual, "real": real, "goal": "drift 0 everywhere; memory growth about 0"}
+    for name, figures in (("virtual", virtual), ("real", real)):
+        off = {counter: by for counter, by in figures["drift"].items() if by}
+        assert not off, f"{name}: {off} in {figures}"
+        assert (figures["memory_growth_mb"] or 0.0) <= MOST_GROWTH_MB, f"{name}: memory grew: {figures}"
+    assert real["descriptors"][1] <= 2 * 64 + 40, f"descriptors: {real}"  # both ends of CS connections are ours here
+    return {"virtual": virtual, "real": real, "goal": f"drift 0 everywhere; memory growth <= {MOST_GROWTH_MB} MB"}
