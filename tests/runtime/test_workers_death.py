@@ -1,5 +1,6 @@
 """A worker that dies, or seems to: what takes it out, what becomes of the turns on it, what leaves it in."""
 
+import inspect
 from typing import Any
 
 import openai
@@ -178,6 +179,9 @@ async def test_with_all_workers_out_a_turn_fails_for_its_true_reason(
     assert sorted(changes(events)) == [False] * 3 + [True] * 3
 
 
+@pytest.mark.skipif(
+    "content" not in inspect.signature(openai.AsyncOpenAI.post).parameters, reason="openai 3 brought bodies as bytes"
+)
 async def test_a_body_that_cannot_be_sent_twice_does_not_move(waits: list[float]) -> None:
     async with ScriptedServer(reset) as a, ScriptedServer(reset) as b:
         options: Any = {"cs": 1, "ce": 1, "base_url": [a.url, b.url]}
