@@ -199,6 +199,9 @@ class RunEnded:
     outcome: Outcome
     priority_s: float | None = None
     """Wall time spent computing scheduling priorities (Table 1); None where it was not measured."""
+    loop_lag_mean_s: float | None = None
+    loop_lag_worst_s: float | None = None
+    """By how many wall seconds the event loop woke a sleeper late; None where it was not measured."""
 
 
 Event = (

@@ -16,6 +16,8 @@ from agentbatch.runtime.statistics import BatchStatistics
 
 REFRESH_S = 0.25
 """How often the display changes at most, wall seconds."""
+LAG_SHOWN_S = 0.1
+"""From this lag on the event loop is mentioned: it delays everybody."""
 
 
 @contextmanager
@@ -62,4 +64,7 @@ def lines(now: BatchStatistics, total: int | None = None) -> str:
     for name, slots in now.environment.items():
         waiting = f" +{slots.waiting} waiting" if slots.waiting else ""
         parts.append(f"CE {name} {slots.held}/{slots.capacity}{waiting}")
+    lag = now.loop_lag_last_minute
+    if lag is not None and lag.worst_s >= LAG_SHOWN_S:
+        parts.append(f"loop {lag.worst_s:.1f} s late")
     return "  ".join(parts) + f"\n{now.bottleneck.sentence}"

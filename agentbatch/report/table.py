@@ -61,6 +61,7 @@ ROWS: tuple[tuple[str, str, Show], ...] = (
     ("environment_wait_s", "wait for environment, s", _number(1)),
     ("environment_share", "time that was environment", _percent),
     ("inference_in_environment", "turns in a held slot", _number()),
+    ("loop_lag_worst_s", "loop late at worst, wall s", _number(2)),
     ("priority_s", "wall s computing priorities", _number(3)),
     ("wall_s", "wall time, s", _number(1)),
 )

@@ -128,8 +128,16 @@ class BatchCore:
         finally:
             now_s = self.clock.now()
             outcome: Outcome = "ok" if exc is None else outcome_of(exc)
-            wall_s = now_s / self.clock.speedup
-            self.hub.emit(RunEnded(at_s=now_s, wall_s=wall_s, outcome=outcome, priority_s=self.account.priority_s))
+            lag = self._lag.overall
+            ended = RunEnded(
+                at_s=now_s,
+                wall_s=now_s / self.clock.speedup,
+                outcome=outcome,
+                priority_s=self.account.priority_s,
+                loop_lag_mean_s=None if lag is None else lag.mean_s,
+                loop_lag_worst_s=None if lag is None else lag.worst_s,
+            )
+            self.hub.emit(ended)
             await self._close()
 
     async def _end_background(self, leaving: BaseException | None) -> None:

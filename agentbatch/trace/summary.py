@@ -30,7 +30,8 @@ class NoticeCount:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Summary:
-    """The figures of one run: seconds on the run's clock (trace seconds in a replay), except `wall_s` and `priority_s`.
+    """The figures of one run: seconds on the run's clock (trace seconds in a replay), except `wall_s`,
+    `priority_s` and `loop_lag_…`.
 
     None stands for what cannot be known: no stream, no cached counts, one worker, nothing ran.
     """
@@ -77,6 +78,9 @@ class Summary:
     """Turns made while their task held an environment slot."""
     output_tokens_per_s: float | None
     """Output tokens / makespan."""
+    loop_lag_mean_s: float | None
+    loop_lag_worst_s: float | None
+    """Wall seconds by which the harness's event loop woke sleepers late; None where not measured."""
     priority_s: float | None
     """Wall seconds spent computing scheduling priorities; None where not measured."""
     bottleneck: str | None
@@ -151,6 +155,8 @@ def summarize(run: RunFile | Iterable[Event]) -> Summary:
         output_tokens_per_s=(
             None if makespan_s is None or tokens.output is None else metrics.ratio(tokens.output, makespan_s)
         ),
+        loop_lag_mean_s=None if ledger.closed is None else ledger.closed.loop_lag_mean_s,
+        loop_lag_worst_s=None if ledger.closed is None else ledger.closed.loop_lag_worst_s,
         priority_s=None if ledger.closed is None else ledger.closed.priority_s,
         bottleneck=binds.name if known else None,
         bottleneck_sentence=binds.sentence if known else None,

@@ -18,7 +18,8 @@ KEYS = (
 )  # fmt: skip
 EXTRA_KEYS = (
     "cancelled", "unfinished", "turns", "jobs", "retries", "timeouts", "timed_out_trajectories", "overruns",
-    "inference_in_environment", "output_tokens_per_s", "priority_s", "bottleneck", "bottleneck_sentence", "time_shares",
+    "inference_in_environment", "output_tokens_per_s", "loop_lag_mean_s", "loop_lag_worst_s", "priority_s",
+    "bottleneck", "bottleneck_sentence", "time_shares",
     "slot_gain", "notices", "torn_tail",
 )  # fmt: skip
 
@@ -54,7 +55,7 @@ def a_run() -> list[Event]:
         Notice(at_s=1.0, kind="transport", message="slow"),
         Notice(at_s=2.0, kind="overrun", message="late", label="r-a"),
         Notice(at_s=3.0, kind="overrun", message="late", label="r-b"),
-        RunEnded(at_s=20.5, wall_s=0.5, outcome="ok", priority_s=0.01),
+        RunEnded(at_s=20.5, wall_s=0.5, outcome="ok", priority_s=0.01, loop_lag_mean_s=0.002, loop_lag_worst_s=0.3),
     ]
 
 
@@ -92,6 +93,8 @@ def test_every_figure_by_hand() -> None:
         "overruns": 0,
         "inference_in_environment": 1,
         "output_tokens_per_s": 0.5,
+        "loop_lag_mean_s": 0.002,
+        "loop_lag_worst_s": 0.3,
         "priority_s": 0.01,
         "bottleneck": "cs",  # c waits for admission for half of the time, and hardly anybody for an environment slot
         "bottleneck_sentence": "CS binds: others wait for admission, and 70 % of active time is inference; "
