@@ -156,7 +156,11 @@ class EnvironmentJob:
         timeout: EnvironmentTimeout | None = None
         if self._host is None:
             _current_job.set(self._outer)
-            timeout = self._stop_timeout(exc_type, exc, tb)
+            try:
+                timeout = self._stop_timeout(exc_type, exc, tb)
+            except BaseException as rest:  # trio's scope raises what a group holds beside its cancellations
+                self.leave(rest)
+                raise
         handed_on = self.leave(timeout or exc)
         if handed_on:
             # the next job begins now, not once this task has built its next request: that held a slot idle for 1.7 ms
@@ -172,12 +176,14 @@ class EnvironmentJob:
         if scope is None:
             return None
         self._scope = None
-        scope.__exit__(exc_type, exc, tb)
-        if not scope.cancel_called:
-            return None
-        timeout = self.timeout(self._timeout_s or 0.0)
-        if self._late is None or not isinstance(self._late, Exception):
-            self._late = timeout
+        timeout: EnvironmentTimeout | None = None
+        try:
+            scope.__exit__(exc_type, exc, tb)
+        finally:
+            if scope.cancel_called:
+                timeout = self.timeout(self._timeout_s or 0.0)
+                if not isinstance(self._late, Exception):
+                    self._late = timeout
         return timeout if scope.cancelled_caught else None
 
     def timeout(self, limit_s: float) -> EnvironmentTimeout:

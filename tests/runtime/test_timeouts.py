@@ -151,6 +151,33 @@ def test_a_block_that_swallows_its_cancellation_is_marked_all_the_same(backend: 
 
 
 @BACKENDS
+def test_the_slot_comes_back_where_a_tools_clean_up_fails_beside_its_cancelled_siblings(backend: str) -> None:
+    """trio's scopes take the cancellations out of a group and raise the rest, from within our own way out."""
+    events: list[Event] = []
+
+    async def fail_in_the_end() -> None:
+        try:
+            await anyio.sleep_forever()
+        finally:
+            raise ValueError("mine")
+
+    async def solve(trajectory: Any, _: int) -> None:
+        async with trajectory.environment(), anyio.create_task_group() as group:
+            group.start_soon(fail_in_the_end)
+            group.start_soon(anyio.sleep_forever)
+
+    async def main() -> None:
+        async with AgentBatch(cs=2, ce=1, environment_timeout_s=5.0, on_event=events.append) as batch:
+            for result in await batch.map(solve, range(2)):
+                assert isinstance(result.error, ExceptionGroup)
+                assert result.timed_out
+            assert_nothing_held(batch)
+
+    virtual_clock.run(main, backend=backend)
+    assert [job.timed_out for job in jobs(events)] == [True, True]
+
+
+@BACKENDS
 @pytest.mark.parametrize("how", ["time-out", "cancel"])
 def test_a_stubborn_thread_is_an_overrun_and_its_slot_returns_when_it_ends(backend: str, how: str) -> None:
     """miles#1012: the caller goes on at once, the slot does not lie about what runs."""
