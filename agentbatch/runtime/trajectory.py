@@ -78,13 +78,14 @@ class Trajectory:
         Args:
             resource: which of the batch's named limits the job falls under.
             timeout_s: seconds from the grant after which the block is cancelled; default `environment_timeout_s`.
+                Within another block, whose slot it joins, from its entry; by default only that of the block around.
 
         Raises:
             UsageError: the batch has no such resource, or the time-out is none.
         """
         gate = self.batch.gate(resource)
-        limit_s = self.batch.options.environment_timeout_s.get(resource)
-        return EnvironmentJob(self, gate, limit_s if timeout_s is None else check_seconds("timeout_s", timeout_s))
+        own_s = None if timeout_s is None else check_seconds("timeout_s", timeout_s)
+        return EnvironmentJob(self, gate, own_s, self.batch.options.environment_timeout_s.get(resource))
 
     async def act(
         self, tool: Callable[..., Any], *args: Any, resource: str = "default", timeout_s: float | None = None
