@@ -40,6 +40,7 @@ class Admission:
         self._hub = hub
         self._entries = 0
         self._live: dict[str, Pair] = {}
+        self._withdrawing = False
 
     def submit(self, batch: Any, keys: Iterable[str]) -> list[Pair]:
         """Queue one trajectory a key, in order; nothing is queued when any key is bad.
@@ -82,9 +83,15 @@ class Admission:
         return self._withdraw_waiting()
 
     def _withdraw_waiting(self) -> int:
+        if self._withdrawing:  # a hook drains at each end it hears of: no call within a call for all of them
+            return 0
         waiting = [pair for pair in self._live.values() if pair[1].granted_s is None]
-        for trajectory, ticket in waiting:
-            self.withdraw(trajectory, ticket, BatchDrained(WITHDRAWN))
+        self._withdrawing = True
+        try:
+            for trajectory, ticket in waiting:
+                self.withdraw(trajectory, ticket, BatchDrained(WITHDRAWN))
+        finally:
+            self._withdrawing = False
         return len(waiting)
 
     @asynccontextmanager
