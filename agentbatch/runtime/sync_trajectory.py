@@ -16,9 +16,9 @@ import anyio
 
 from agentbatch.errors import SlotConflict, TrajectoryCancelled, TrajectoryTimeout
 from agentbatch.runtime import current
+from agentbatch.runtime.checks import check_seconds
 from agentbatch.runtime.crossing import Crossed, Withdrawn
 from agentbatch.runtime.job import EnvironmentJob, current_job, within_job
-from agentbatch.runtime.options import check_seconds
 from agentbatch.runtime.results import Timing, Usage
 from agentbatch.runtime.tool import is_async
 

@@ -12,9 +12,9 @@ from agentbatch.errors import TrajectoryCancelled, TrajectoryClosed, UsageError
 from agentbatch.events import AttemptFailed
 from agentbatch.policy.caas import Progress
 from agentbatch.runtime import current
+from agentbatch.runtime.checks import check_seconds
 from agentbatch.runtime.ending import Ending
 from agentbatch.runtime.job import EnvironmentJob
-from agentbatch.runtime.options import check_seconds
 from agentbatch.runtime.process import run_in_group
 from agentbatch.runtime.results import Timing, Usage
 from agentbatch.runtime.stream import close_within
