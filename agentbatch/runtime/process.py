@@ -17,6 +17,9 @@ from typing import TYPE_CHECKING, Any
 import anyio
 from anyio.abc import ByteReceiveStream, Process
 
+from agentbatch.errors import UsageError
+from agentbatch.runtime.checks import is_number
+
 if TYPE_CHECKING:
     from agentbatch.runtime.background import Background
     from agentbatch.runtime.job import EnvironmentJob
@@ -48,7 +51,12 @@ async def run_in_group(
 
     Raises:
         OSError: the command cannot be started.
+        UsageError: `stdin` is not bytes, or `grace_s` is no number of seconds; nothing was started.
     """
+    if not isinstance(stdin, (bytes, bytearray, memoryview)):
+        raise UsageError(f"run_process takes stdin as bytes, not {type(stdin).__name__}: encode it first")
+    if not is_number(grace_s) or not 0 <= grace_s < float("inf"):
+        raise UsageError(f"grace_s must be a number of seconds, 0 or more, not {grace_s!r}")
     options: dict[str, Any] = {"cwd": cwd, "env": env, "start_new_session": sys.platform != "win32"}
     pipe = subprocess.PIPE
     process = await anyio.open_process(command, stdin=pipe, stdout=pipe, stderr=pipe, **options)

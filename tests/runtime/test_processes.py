@@ -10,7 +10,7 @@ import psutil
 import pytest
 from runtime_helpers import jobs
 
-from agentbatch import AgentBatch, EnvironmentTimeout
+from agentbatch import AgentBatch, EnvironmentTimeout, UsageError
 from agentbatch.events import Event, Notice
 
 pytestmark = [
@@ -108,6 +108,20 @@ async def test_the_slot_stays_taken_until_the_group_is_gone(monkeypatch: pytest.
         stuck = False
         await trajectory.act(anyio.lowlevel.checkpoint)  # gets the slot once the group has gone
     assert [job.outcome for job in jobs(events)] == ["overrun", "ok"]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"stdin": "text"}, {"stdin": None}, {"grace_s": "5"}, {"grace_s": None}, {"grace_s": -1},
+     {"grace_s": float("nan")}],
+)  # fmt: skip
+async def test_what_would_fail_half_way_is_refused_before_the_command_starts(wrong: Any, tmp_path: Path) -> None:
+    """A grace that is no number was met when the command had to be stopped, and left it running."""
+    async with AgentBatch(cs=1, ce=1) as batch, batch.trajectory("t") as trajectory:
+        with pytest.raises(UsageError, match=next(iter(wrong))):
+            await trajectory.run_process(f"touch {tmp_path}/ran", **wrong)
+        assert batch.statistics().environment["default"].held == 0
+    assert not await anyio.Path(tmp_path, "ran").exists()
 
 
 async def test_cancelling_a_batch_of_commands_leaves_no_process(tmp_path: Path) -> None:
