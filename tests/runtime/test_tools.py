@@ -178,3 +178,24 @@ async def test_another_resource_from_within_a_threads_tool_is_an_error_at_once()
         with pytest.raises(SlotConflict, match="leave the first block"), anyio.fail_after(10):
             await trajectory.act(functools.partial(anyio.from_thread.run, other))
         assert_nothing_left(batch)
+
+
+async def test_a_thread_that_cannot_be_started_is_the_affair_of_its_caller_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A machine that is out of threads says so with a RuntimeError: it ended the whole batch."""
+
+    async def no_thread(*args: object, **options: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    async def solve(trajectory: Any, n: int) -> Any:
+        with monkeypatch.context() as patch:
+            if n == 1:
+                patch.setattr(anyio.to_thread, "run_sync", no_thread)
+            return await trajectory.act(plain, n)
+
+    async with AgentBatch(cs=1, ce=1) as batch:
+        results = await batch.map(solve, range(3))
+        assert [result.ok for result in results] == [True, False, True]
+        assert isinstance(results[1].error, RuntimeError)
+        assert batch.statistics().environment["default"].held == 0
