@@ -153,6 +153,13 @@ class Admission:
             if anyio.current_effective_deadline() == -math.inf:
                 raise
             failed = error
+        except BaseExceptionGroup as group:
+            # On trio a group that was cancelled also holds what its clean-up raised: that is this task's own affair,
+            # and recorded as such; what goes on is the cancellation.
+            cancelled, rest = group.split(anyio.get_cancelled_exc_class())
+            if cancelled is None or (rest is not None and not isinstance(rest, Exception)):
+                raise
+            raise cancelled from None
         else:
             return Completed(
                 key=trajectory.key,
