@@ -137,8 +137,8 @@ async def _end(process: Process, grace_s: float, error: BaseException, job: Envi
         job.overrun(error, f"process group {process.pid}, which ignored SIGTERM for {grace_s:g} s and is killed,")
         _signal(process, getattr(signal, "SIGKILL", signal.SIGTERM))
         if not await _gone(process, KILLED_WITHIN_S):
-            job.join()
             beside.start_soon(beside.linger, lambda: _outlive(process, job))
+            job.join()
             return
     await _close(process)
 

@@ -40,8 +40,8 @@ async def run_in_job(tool: Callable[..., Any], args: tuple[Any, ...], job: Envir
     if is_async(tool):
         return await tool(*args)
     thread = _Thread(tool, args, job)
-    job.join()
     beside.start_soon(beside.linger, thread.run, name=f"{job!r} thread")
+    job.join()  # not before: nobody would leave where the batch has ended
     try:
         await thread.ended.wait()
     except BaseException as error:

@@ -10,10 +10,10 @@ import anyio.from_thread
 import anyio.lowlevel
 import anyio.to_thread
 import pytest
-from runtime_helpers import jobs
+from runtime_helpers import assert_nothing_held, jobs
 
 import agentbatch
-from agentbatch import AgentBatch, SlotConflict
+from agentbatch import AgentBatch, BatchClosed, SlotConflict
 from agentbatch.events import Event
 
 pytestmark = pytest.mark.anyio
@@ -199,3 +199,25 @@ async def test_a_thread_that_cannot_be_started_is_the_affair_of_its_caller_alone
         assert [result.ok for result in results] == [True, False, True]
         assert isinstance(results[1].error, RuntimeError)
         assert batch.statistics().environment["default"].held == 0
+
+
+async def test_a_tool_whose_slot_comes_after_the_end_of_the_batch_says_so_and_gives_it_back() -> None:
+    errors: list[BaseException] = []
+    release = anyio.Event()
+
+    async def outlive(batch: AgentBatch, key: str, tool: Any) -> None:
+        try:
+            async with batch.trajectory(key) as trajectory:
+                await trajectory.act(tool)
+        except BatchClosed as error:
+            errors.append(error)
+
+    async with anyio.create_task_group() as group:
+        async with AgentBatch(cs=2, ce=1) as batch:
+            group.start_soon(outlive, batch, "holds", release.wait)
+            await anyio.wait_all_tasks_blocked()
+            group.start_soon(outlive, batch, "waits", HERE)
+            await anyio.wait_all_tasks_blocked()
+        release.set()
+    assert len(errors) == 1
+    assert_nothing_held(batch)
