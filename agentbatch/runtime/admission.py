@@ -40,6 +40,7 @@ class Admission:
         self._hub = hub
         self._entries = 0
         self._live: dict[str, Pair] = {}
+        self._withdrawing = False
 
     def submit(self, batch: Any, keys: Iterable[str]) -> list[Pair]:
         """Queue one trajectory a key, in order; nothing is queued when any key is bad.
@@ -82,9 +83,15 @@ class Admission:
         return self._withdraw_waiting()
 
     def _withdraw_waiting(self) -> int:
+        if self._withdrawing:  # a hook drains at each end it hears of: no call within a call for all of them
+            return 0
         waiting = [pair for pair in self._live.values() if pair[1].granted_s is None]
-        for trajectory, ticket in waiting:
-            self.withdraw(trajectory, ticket, BatchDrained(WITHDRAWN))
+        self._withdrawing = True
+        try:
+            for trajectory, ticket in waiting:
+                self.withdraw(trajectory, ticket, BatchDrained(WITHDRAWN))
+        finally:
+            self._withdrawing = False
         return len(waiting)
 
     @asynccontextmanager
@@ -146,6 +153,13 @@ class Admission:
             if anyio.current_effective_deadline() == -math.inf:
                 raise
             failed = error
+        except BaseExceptionGroup as group:
+            # On trio a group that was cancelled also holds what its clean-up raised: that is this task's own affair,
+            # and recorded as such; what goes on is the cancellation.
+            cancelled, rest = group.split(anyio.get_cancelled_exc_class())
+            if cancelled is None or (rest is not None and not isinstance(rest, Exception)):
+                raise
+            raise cancelled from None
         else:
             return Completed(
                 key=trajectory.key,

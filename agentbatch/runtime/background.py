@@ -12,6 +12,8 @@ from typing import Any, TypeVarTuple
 import anyio
 from anyio.abc import TaskGroup
 
+from agentbatch.errors import BatchClosed
+
 Ts = TypeVarTuple("Ts")
 
 
@@ -30,8 +32,13 @@ class Background:
         self._group = group
 
     def start_soon(self, function: Callable[[*Ts], Coroutine[Any, Any, Any]], *args: *Ts, name: object = None) -> None:
-        """Run an async function beside the batch, until it returns or the batch ends."""
-        assert self._group is not None  # noqa: S101 - the batch opens it before anything can ask
+        """Run an async function beside the batch, until it returns or the batch ends.
+
+        Raises:
+            BatchClosed: it has ended already, as for a job that was granted its slot after that.
+        """
+        if self._group is None:
+            raise BatchClosed("the batch has ended: let every trajectory end before its batch does")
         self._group.start_soon(function, *args, name=name)
 
     async def linger(self, function: Callable[[], Awaitable[Any]]) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Literal, TypeVar
 
@@ -157,9 +157,13 @@ class AgentBatch(BatchCore):
         send, receive = anyio.create_memory_object_stream[Result[R]](len(items))
         error: Exception | None = None
 
+        def ended(_: int, result: Result[R]) -> None:
+            with suppress(anyio.BrokenResourceError):  # its reader has closed `results`, and wants no more
+                send.send_nowait(result)
+
         async def run() -> None:
             with send:
-                await self._admission.run_all(solve, items, pairs, lambda _, result: send.send_nowait(result))
+                await self._admission.run_all(solve, items, pairs, ended)
 
         with receive:
             async with anyio.create_task_group() as group:

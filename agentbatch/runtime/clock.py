@@ -8,6 +8,7 @@ from collections.abc import Callable
 import anyio
 
 from agentbatch.errors import UsageError
+from agentbatch.runtime.checks import is_number
 
 
 def backend_time() -> Callable[[], float]:
@@ -34,7 +35,7 @@ class BatchClock:
     """
 
     def __init__(self, speedup: float = 1.0) -> None:
-        if not 0 < speedup < float("inf"):
+        if not is_number(speedup) or not 0 < speedup < float("inf"):
             raise UsageError(f"speedup must be a positive number, not {speedup!r}")
         self.speedup = speedup
         self._time: Callable[[], float] = anyio.current_time

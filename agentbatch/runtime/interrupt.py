@@ -27,22 +27,31 @@ class DrainFirst:
         self._drain = drain
         self.before = before
         self.signals = 0
+        self.ended = False
+        """Its batch has ended; it may be found all the same, by another batch that began later and ends later."""
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
         """Handle one SIGINT."""
+        before = past_ended(self.before)
         self.signals += 1
-        if self.signals == 1:
+        if self.signals == 1 and not self.ended:
             self._drain()
-            if isinstance(self.before, DrainFirst):  # a batch within a batch: both drain
-                self.before(number, frame)
+            if isinstance(before, DrainFirst):  # a batch within a batch, or beside it: both drain
+                before(number, frame)
             return
-        before = self.before
-        while isinstance(before, DrainFirst):
+        while isinstance(before, DrainFirst) and not self.ended:
             before = before.before
         before(number, frame)
 
     def __repr__(self) -> str:
         return f"<DrainFirst signals={self.signals} before={self.before!r}>"
+
+
+def past_ended(handler: Any) -> Any:
+    """Return `handler`, or what the first one that still counts found, where its batch has ended."""
+    while isinstance(handler, DrainFirst) and handler.ended:
+        handler = handler.before
+    return handler
 
 
 @contextmanager
@@ -57,8 +66,10 @@ def drains_on_interrupt(drain: Callable[[], None]) -> Iterator[bool]:
     try:
         yield True
     finally:
-        if signal.getsignal(signal.SIGINT) is handler:  # else somebody else took it meanwhile
-            signal.signal(signal.SIGINT, before)
+        handler.ended = True
+        found = signal.getsignal(signal.SIGINT)
+        if found is handler:  # else somebody else took it meanwhile
+            signal.signal(signal.SIGINT, past_ended(found))
 
 
 def _stops_the_program(handler: Any) -> bool:

@@ -44,8 +44,12 @@ class EnvironmentJob:
     """An `async with` block that runs while its job holds an environment slot.
 
     Inside a block of the same resource it joins the slot already held instead of asking for a second one, since that
-    could wait for itself (k8s_sandbox#126, ha-mcp#2369); the slot goes back when the last of them ends. A task that
-    outlives the block queues anew. Use each object once.
+    could wait for itself (k8s_sandbox#126, ha-mcp#2369); the slot goes back when the last of them ends. A time-out of
+    its own counts from its entry then, and marks the job it joined. A task that outlives the block queues anew. Use
+    each object once.
+
+    Args:
+        timeout_s: seconds after which the block is cancelled. default_s: the same for a block that joins no other.
 
     Raises:
         SlotConflict: on entry, when the task holds a slot of another resource of the same batch, or the object was
@@ -55,14 +59,18 @@ class EnvironmentJob:
     """
 
     __slots__ = (
-        "_gate", "_host", "_late", "_operations", "_outer", "_overrun", "_scope", "_ticket", "_timeout_s",
-        "_trajectory", "_turns", "_used", "_users",
+        "_default_s", "_entered_s", "_gate", "_host", "_late", "_operations", "_outer", "_overrun", "_scope", "_ticket",
+        "_timeout_s", "_trajectory", "_turns", "_used", "_users",
     )  # fmt: skip
 
-    def __init__(self, trajectory: Trajectory, gate: Gate, timeout_s: float | None = None) -> None:
+    def __init__(
+        self, trajectory: Trajectory, gate: Gate, timeout_s: float | None = None, default_s: float | None = None
+    ) -> None:
         self._trajectory = trajectory
         self._gate = gate
         self._timeout_s = timeout_s
+        self._default_s = default_s
+        self._entered_s = 0.0
         self._scope: anyio.CancelScope | None = None
         self._late: BaseException | None = None
         """What told the job to stop, where it did not end at once."""
@@ -102,24 +110,26 @@ class EnvironmentJob:
             host._users += 1
             host._operations += 1
             self._host = host
-            return self
-        await self._wait()
-        self._outer = outer
-        _current_job.set(self)
+            self._entered_s = trajectory.clock.now()
+        else:
+            self._entered_s = await self._wait()
+            self._outer = outer
+            _current_job.set(self)
+            if self._timeout_s is None:
+                self._timeout_s = self._default_s
         if self._timeout_s is not None:
             self._start_timeout(self._timeout_s)
         return self
 
     def _start_timeout(self, timeout_s: float) -> None:
         """Cancel the block when its time, counted from the grant, is up."""
-        clock, ticket = self._trajectory.clock, self._ticket
-        assert ticket is not None  # noqa: S101 - granted just now
-        assert ticket.granted_s is not None  # noqa: S101
-        left_s = timeout_s - (clock.now() - ticket.granted_s)
+        clock = self._trajectory.clock
+        left_s = timeout_s - self.held_s()
         self._scope = anyio.CancelScope(deadline=anyio.current_time() + left_s / clock.speedup)
         self._scope.__enter__()
 
-    async def _wait(self) -> None:
+    async def _wait(self) -> float:
+        """Wait for the slot; return when it was granted."""
         await anyio.lowlevel.checkpoint_if_cancelled()  # a cancelled task must not take a slot
         trajectory = self._trajectory
         batch, progress = trajectory.batch, trajectory.progress
@@ -138,8 +148,10 @@ class EnvironmentJob:
                 self._end(error)
                 raise
         self._users = self._operations = 1
+        granted_s = asked_s if ticket.granted_s is None else ticket.granted_s
         trajectory.tally.job_granted()
-        trajectory.place.job_granted(self.resource, ticket.granted_s or asked_s)
+        trajectory.place.job_granted(self.resource, granted_s)
+        return granted_s
 
     def _slot_holder(self) -> EnvironmentJob | None:
         """Return the job whose block still holds a slot that this lineage may join, or None."""
@@ -153,10 +165,13 @@ class EnvironmentJob:
     async def __aexit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
     ) -> None:
-        timeout: EnvironmentTimeout | None = None
         if self._host is None:
             _current_job.set(self._outer)
+        try:
             timeout = self._stop_timeout(exc_type, exc, tb)
+        except BaseException as rest:  # trio's scope raises what a group holds beside its cancellations
+            self.leave(rest)
+            raise
         handed_on = self.leave(timeout or exc)
         if handed_on:
             # the next job begins now, not once this task has built its next request: that held a slot idle for 1.7 ms
@@ -172,12 +187,15 @@ class EnvironmentJob:
         if scope is None:
             return None
         self._scope = None
-        scope.__exit__(exc_type, exc, tb)
-        if not scope.cancel_called:
-            return None
-        timeout = self.timeout(self._timeout_s or 0.0)
-        if self._late is None or not isinstance(self._late, Exception):
-            self._late = timeout
+        timeout: EnvironmentTimeout | None = None
+        try:
+            scope.__exit__(exc_type, exc, tb)
+        finally:
+            if scope.cancel_called:
+                timeout = self.timeout(self._timeout_s or 0.0)
+                holder = self._host or self
+                if not isinstance(holder._late, Exception):
+                    holder._late = timeout
         return timeout if scope.cancelled_caught else None
 
     def timeout(self, limit_s: float) -> EnvironmentTimeout:
@@ -194,10 +212,15 @@ class EnvironmentJob:
         if self._host is None:
             _current_job.set(self if inside else self._outer)
 
+    @property
+    def joined(self) -> bool:
+        """Whether it uses the slot of a job around it."""
+        return self._host is not None
+
     def held_s(self) -> float:
-        """Return how long the slot has been held, seconds; 0 where the block joined another."""
-        ticket = self._ticket
-        return 0.0 if ticket is None or ticket.granted_s is None else self._trajectory.clock.now() - ticket.granted_s
+        """Return how long the slot has been held for this block, seconds: since its grant, or since it joined."""
+        elapsed_s: float = self._trajectory.clock.now() - self._entered_s
+        return elapsed_s
 
     def leave_late(self, error: BaseException) -> None:
         """Leave as an overrun: a thread went on although the job's time was up."""

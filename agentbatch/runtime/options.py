@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import cast, get_args
 
@@ -14,6 +14,7 @@ from agentbatch.errors import UsageError
 from agentbatch.events import RunStarted
 from agentbatch.policy.caas import EnvironmentOrder
 from agentbatch.policy.lbch import Routing
+from agentbatch.runtime.checks import check_seconds, is_number
 from agentbatch.runtime.retry import RetryPolicy
 
 DEFAULT_RESOURCE = "default"
@@ -44,17 +45,6 @@ def check_resources(ce: int | Mapping[str, int]) -> dict[str, int]:
     return {name: check_limit(f"ce[{name!r}]", limit) for name, limit in ce.items()}
 
 
-def check_seconds(name: str, value: object) -> float:
-    """Return `value` if it is a positive finite number.
-
-    Raises:
-        UsageError: it is not; the message names the option.
-    """
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < float("inf"):
-        raise UsageError(f"{name} must be a positive number of seconds, not {value!r}")
-    return value
-
-
 def check_timeouts(value: float | Mapping[str, float] | None, resources: Mapping[str, int]) -> dict[str, float]:
     """Return the environment time-outs by resource name; a plain number holds for all of them."""
     if value is None:
@@ -69,8 +59,8 @@ def check_timeouts(value: float | Mapping[str, float] | None, resources: Mapping
 
 def check_headers(names: Sequence[str]) -> tuple[str, ...]:
     """Return the names of further headers that carry the label."""
-    if isinstance(names, str):
-        raise UsageError(f"label_headers takes a list of names, such as [{names!r}]")
+    if isinstance(names, str) or not isinstance(names, Iterable):
+        raise UsageError(f"label_headers takes a list of names, such as ['X-Session-ID'], not {names!r}")
     for name in names:
         if not isinstance(name, str) or not _HEADER.fullmatch(name) or name.lower() in _NOT_FOR_LABELS:
             raise UsageError(f"label_headers: {name!r} cannot carry a label; such as 'X-Session-ID' can")
@@ -168,6 +158,8 @@ def check_options(
     slots = check_limit("cs", cs)
     if env_policy not in ("caas", "fcfs"):
         raise UsageError(f"env_policy must be 'caas' or 'fcfs', not {env_policy!r}")
+    for name, seconds in (("band_s", band_s), ("bucket_s", bucket_s)):
+        check_seconds(name, seconds)
     try:
         order = EnvironmentOrder(policy=env_policy, band_s=band_s, bucket_s=bucket_s)  # type: ignore[arg-type]  # checked above
     except ValueError as error:
@@ -178,7 +170,7 @@ def check_options(
         retries = RetryPolicy(attempts=1 + retries)
     if routing not in get_args(Routing):
         raise UsageError(f"routing must be {', '.join(map(repr, get_args(Routing)))}, not {routing!r}")
-    if not 1 <= alpha < float("inf"):
+    if not is_number(alpha) or not 1 <= alpha < float("inf"):
         raise UsageError(f"alpha must be a number of at least 1, not {alpha!r}: below it no worker may be eligible")
     urls: Sequence[str]
     if base_url is None:

@@ -10,12 +10,16 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import anyio
 from anyio.abc import ByteReceiveStream, Process
+
+from agentbatch.errors import UsageError
+from agentbatch.runtime.checks import is_number
 
 if TYPE_CHECKING:
     from agentbatch.runtime.background import Background
@@ -48,24 +52,66 @@ async def run_in_group(
 
     Raises:
         OSError: the command cannot be started.
+        UsageError: `stdin` is not bytes, or `grace_s` is no number of seconds; nothing was started.
     """
+    if not isinstance(stdin, (bytes, bytearray, memoryview)):
+        raise UsageError(f"run_process takes stdin as bytes, not {type(stdin).__name__}: encode it first")
+    if not is_number(grace_s) or not 0 <= grace_s < float("inf"):
+        raise UsageError(f"grace_s must be a number of seconds, 0 or more, not {grace_s!r}")
     options: dict[str, Any] = {"cwd": cwd, "env": env, "start_new_session": sys.platform != "win32"}
     pipe = subprocess.PIPE
-    with anyio.CancelScope(shield=True):  # cancelled half-way, it would leave a process that nobody knows
-        process = await anyio.open_process(command, stdin=pipe, stdout=pipe, stderr=pipe, **options)
+    start = _Start(partial(anyio.open_process, command, stdin=pipe, stdout=pipe, stderr=pipe, **options))
+    beside.start_soon(beside.linger, start.run)
     output: dict[str, bytes] = {}
     try:
+        await start.ended.wait()
+        process = start.process()
         async with anyio.create_task_group() as group:
             group.start_soon(_feed, process, stdin)
             for name, stream in (("stdout", process.stdout), ("stderr", process.stderr)):
                 group.start_soon(_read, stream, name, output)
         status = await process.wait()
     except BaseException as error:
-        with anyio.CancelScope(shield=True):  # bounded: the grace, then KILLED_WITHIN_S
-            await _end(process, grace_s, error, job, beside)
+        with anyio.CancelScope(shield=True):  # bounded: the start, the grace, then KILLED_WITHIN_S
+            await start.ended.wait()
+            if start.error is None:
+                await _end(start.process(), grace_s, error, job, beside)
         raise
     await process.aclose()
     return subprocess.CompletedProcess(command, status, output["stdout"], output["stderr"])
+
+
+class _Start:
+    """Starts a command in a task that nobody cancels: half-way, asyncio would kill its leader alone and lose its pipes.
+
+    Args:
+        open_process: starts it.
+    """
+
+    def __init__(self, open_process: Callable[[], Awaitable[Process]]) -> None:
+        self._open_process = open_process
+        self._process: Process | None = None
+        self.ended = anyio.Event()
+        self.error: BaseException | None = None
+
+    async def run(self) -> None:
+        """Start it; whatever goes wrong is the caller's affair."""
+        try:
+            self._process = await self._open_process()
+        except Exception as error:
+            self.error = error
+        except BaseException as error:
+            self.error = error
+            raise
+        finally:
+            self.ended.set()
+
+    def process(self) -> Process:
+        """Return what was started, or raise why it was not."""
+        if self._process is None:
+            assert self.error is not None  # noqa: S101 - asked once it has ended
+            raise self.error
+        return self._process
 
 
 async def _feed(process: Process, data: bytes) -> None:
@@ -91,8 +137,8 @@ async def _end(process: Process, grace_s: float, error: BaseException, job: Envi
         job.overrun(error, f"process group {process.pid}, which ignored SIGTERM for {grace_s:g} s and is killed,")
         _signal(process, getattr(signal, "SIGKILL", signal.SIGTERM))
         if not await _gone(process, KILLED_WITHIN_S):
-            job.join()
             beside.start_soon(beside.linger, lambda: _outlive(process, job))
+            job.join()
             return
     await _close(process)
 

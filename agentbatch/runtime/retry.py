@@ -24,6 +24,7 @@ import openai
 import tenacity
 
 from agentbatch.errors import UsageError
+from agentbatch.runtime.checks import check_seconds
 from agentbatch.runtime.clock import backend_time
 from agentbatch.runtime.turn import Turn
 
@@ -56,13 +57,17 @@ class RetryPolicy:
     def __post_init__(self) -> None:
         if isinstance(self.attempts, bool) or not isinstance(self.attempts, int) or self.attempts < 1:
             raise UsageError(f"attempts must be a whole number of at least 1, not {self.attempts!r}")
-        if not 0 < self.within_s < float("inf"):
-            raise UsageError(f"within_s must be a positive number of seconds, not {self.within_s!r}")
-        if not 0 < self.first_wait_s <= self.most_wait_s < float("inf"):
+        for name in ("within_s", "first_wait_s", "most_wait_s"):
+            check_seconds(name, getattr(self, name))
+        if self.first_wait_s > self.most_wait_s:
             raise UsageError(
-                f"first_wait_s and most_wait_s must be positive and in that order, not {self.first_wait_s!r} and "
+                f"first_wait_s and most_wait_s must be in that order, not {self.first_wait_s!r} and "
                 f"{self.most_wait_s!r}"
             )
+        try:
+            object.__setattr__(self, "statuses", frozenset(self.statuses))
+        except TypeError:  # met at the first failure otherwise, in the place of the server's own error
+            raise UsageError(f"statuses must be numbers, such as {{429, 503}}, not {self.statuses!r}") from None
 
     def retries(self, error: BaseException) -> bool:
         """Tell whether the same request may succeed later."""
@@ -101,7 +106,7 @@ def _seconds(text: str, unit: float) -> float | None:
         pass
     try:
         return parsedate_to_datetime(text).timestamp() - time.time()
-    except ValueError:
+    except (ValueError, OverflowError):  # no date, or one with a zone that is out of this world
         return None
 
 

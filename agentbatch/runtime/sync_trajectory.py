@@ -16,9 +16,9 @@ import anyio
 
 from agentbatch.errors import SlotConflict, TrajectoryCancelled, TrajectoryTimeout
 from agentbatch.runtime import current
+from agentbatch.runtime.checks import check_seconds
 from agentbatch.runtime.crossing import Crossed, Withdrawn
 from agentbatch.runtime.job import EnvironmentJob, current_job, within_job
-from agentbatch.runtime.options import check_seconds
 from agentbatch.runtime.results import Timing, Usage
 from agentbatch.runtime.tool import is_async
 
@@ -243,14 +243,14 @@ class SyncEnvironment:
         EnvironmentTimeout: on exit, when the block held its slot for longer than its time-out.
     """
 
-    __slots__ = ("_job", "_limit_s", "_sync", "_used")
+    __slots__ = ("_default_s", "_job", "_limit_s", "_sync", "_used")
 
     def __init__(self, sync: SyncTrajectory, resource: str, timeout_s: float | None) -> None:
         trajectory = sync.trajectory
-        limit_s = trajectory.batch.options.environment_timeout_s.get(resource)
         self._sync = sync
         self._job = EnvironmentJob(trajectory, trajectory.batch.gate(resource))
-        self._limit_s = limit_s if timeout_s is None else check_seconds("timeout_s", timeout_s)
+        self._limit_s = None if timeout_s is None else check_seconds("timeout_s", timeout_s)
+        self._default_s = trajectory.batch.options.environment_timeout_s.get(resource)
         self._used = False
 
     def __enter__(self) -> EnvironmentJob:
@@ -271,6 +271,8 @@ class SyncEnvironment:
     ) -> None:
         job, limit_s = self._job, self._limit_s
         job.follow(inside=False)
+        if limit_s is None and not job.joined:
+            limit_s = self._default_s
         if limit_s is None or job.held_s() <= limit_s:
             self._sync.crossing.post(job.leave, exc)
             return

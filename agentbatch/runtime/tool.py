@@ -40,8 +40,8 @@ async def run_in_job(tool: Callable[..., Any], args: tuple[Any, ...], job: Envir
     if is_async(tool):
         return await tool(*args)
     thread = _Thread(tool, args, job)
-    job.join()
     beside.start_soon(beside.linger, thread.run, name=f"{job!r} thread")
+    job.join()  # not before: nobody would leave where the batch has ended
     try:
         await thread.ended.wait()
     except BaseException as error:
@@ -83,6 +83,8 @@ class _Thread:
             # A limiter of its own: slots are the only limit. A shared one would be a second, and a tool whose thread
             # runs another tool inside its own job would wait for itself (ha-mcp#2369).
             await anyio.to_thread.run_sync(self._call, limiter=anyio.CapacityLimiter(1), abandon_on_cancel=True)
+        except Exception as error:  # no thread could be started: the caller's affair, and not the whole batch's
+            self.error = error
         finally:
             self.ended.set()
             self._job.leave(None)

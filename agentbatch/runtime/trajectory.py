@@ -12,9 +12,9 @@ from agentbatch.errors import TrajectoryCancelled, TrajectoryClosed, UsageError
 from agentbatch.events import AttemptFailed
 from agentbatch.policy.caas import Progress
 from agentbatch.runtime import current
+from agentbatch.runtime.checks import check_seconds
 from agentbatch.runtime.ending import Ending
 from agentbatch.runtime.job import EnvironmentJob
-from agentbatch.runtime.options import check_seconds
 from agentbatch.runtime.process import run_in_group
 from agentbatch.runtime.results import Timing, Usage
 from agentbatch.runtime.stream import close_within
@@ -78,13 +78,14 @@ class Trajectory:
         Args:
             resource: which of the batch's named limits the job falls under.
             timeout_s: seconds from the grant after which the block is cancelled; default `environment_timeout_s`.
+                Within another block, whose slot it joins, from its entry; by default only that of the block around.
 
         Raises:
             UsageError: the batch has no such resource, or the time-out is none.
         """
         gate = self.batch.gate(resource)
-        limit_s = self.batch.options.environment_timeout_s.get(resource)
-        return EnvironmentJob(self, gate, limit_s if timeout_s is None else check_seconds("timeout_s", timeout_s))
+        own_s = None if timeout_s is None else check_seconds("timeout_s", timeout_s)
+        return EnvironmentJob(self, gate, own_s, self.batch.options.environment_timeout_s.get(resource))
 
     async def act(
         self, tool: Callable[..., Any], *args: Any, resource: str = "default", timeout_s: float | None = None

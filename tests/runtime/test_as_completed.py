@@ -48,6 +48,20 @@ def test_a_slow_reader_holds_nothing_up(backend: str) -> None:
 
 
 @BACKENDS
+def test_a_reader_that_closes_its_results_ends_nothing_else(backend: str) -> None:
+    async def main() -> None:
+        async with AgentBatch(cs=2, ce=2) as batch:
+            async with batch.as_completed(solve, [1.0] * 6) as results:
+                async with results:  # type: ignore[attr-defined]  # a stream of anyio, as many will find
+                    assert (await anext(results)).ok
+                await anyio.sleep(10)
+            assert batch.statistics().trajectories_completed == 6
+            assert_nothing_held(batch)
+
+    virtual_clock.run(main, backend=backend)
+
+
+@BACKENDS
 @pytest.mark.parametrize("how", ["break", "raise", "cancel"])
 def test_leaving_early_cancels_the_rest_and_says_so(backend: str, how: str) -> None:
     events: list[Event] = []

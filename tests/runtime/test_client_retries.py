@@ -99,6 +99,7 @@ async def test_waits_grow_and_differ_under_a_ceiling() -> None:
         ({"Retry-After": format_datetime(datetime.now(UTC) + timedelta(seconds=300), usegmt=True)}, 200.0, 375.0),
         *(({"Retry-After": nonsense}, 0.5, 1.5) for nonsense in ("0", "-1", "soon", "nan", "inf")),
         ({"Retry-After": "Wed, 21 Oct 2015 07:28:00 GMT"}, 0.5, 1.5),
+        ({"Retry-After": f"Wed, 21 Oct 2015 07:28:00 +{'9' * 20}"}, 0.5, 1.5),
     ],
 )
 async def test_retry_after_is_honoured_where_it_makes_sense(
@@ -163,11 +164,13 @@ async def test_what_is_retried_and_how_often_is_the_policys(status: int, tries: 
 @pytest.mark.parametrize(
     "wrong",
     [{"attempts": 0}, {"attempts": True}, {"attempts": 1.5}, {"within_s": 0}, {"within_s": float("inf")},
-     {"first_wait_s": 0}, {"first_wait_s": 31.0}, {"most_wait_s": float("nan")}],
+     {"first_wait_s": 0}, {"first_wait_s": 31.0}, {"most_wait_s": float("nan")}, {"within_s": "9"},
+     {"most_wait_s": None}, {"statuses": 503}],
 )  # fmt: skip
 async def test_a_policy_that_cannot_be_is_refused(wrong: Any) -> None:
     with pytest.raises(UsageError, match=next(iter(wrong))):
         RetryPolicy(**wrong)
+    assert RetryPolicy(statuses=[503]).statuses == {503}  # type: ignore[arg-type]
 
 
 async def test_what_will_not_mend_ends_the_retries(waits: list[float]) -> None:

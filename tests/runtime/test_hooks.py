@@ -5,8 +5,9 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 import pytest
+from runtime_helpers import assert_nothing_held
 
-from agentbatch import AgentBatch
+from agentbatch import AgentBatch, BatchDrained
 from agentbatch.events import Admitted, Event, JobEnded, Notice, RunEnded, RunStarted, TrajectoryEnded
 from agentbatch.runtime.clock import BatchClock
 from agentbatch.runtime.hub import MAX_NOTICES, Hub
@@ -35,6 +36,29 @@ async def test_a_runs_events_tell_its_story_in_order() -> None:
     assert isinstance(ended, RunEnded)
     assert (started.cs, started.ce, ended.outcome) == (1, {"default": 1}, "ok")
     assert ended.priority_s is not None
+
+
+async def test_a_hook_may_drain_at_every_trajectory_that_did_not_succeed() -> None:
+    """Each one that the drain turns away is such a trajectory itself: a call within a call for all of them."""
+    ended: list[str] = []
+
+    def drain_on_failure(event: Event) -> None:
+        if isinstance(event, TrajectoryEnded):
+            ended.append(event.outcome)
+            if event.outcome != "ok":
+                batch.drain()
+
+    async def fail(trajectory: Any, n: int) -> None:
+        raise ValueError(n)
+
+    async with AgentBatch(cs=1, ce=1, on_event=drain_on_failure) as batch:
+        results = await batch.map(fail, range(3000))
+        assert_nothing_held(batch)
+        assert [notice.kind for notice in batch.hub.notices] == ["draining"]
+    assert [type(result.error) for result in results if not result.ok] == (
+        [ValueError] * 2 + [BatchDrained] * 2998  # the next one had its slot already
+    )
+    assert len(ended) == 3000
 
 
 async def test_several_hooks_that_raise_are_each_dropped_once_and_the_rest_go_on() -> None:

@@ -137,6 +137,26 @@ async def nested():
         assert all(len(batch.hub.notices) == 2 for batch in (outer, inner))
     assert signal.getsignal(signal.SIGINT) == before
 anyio.run(nested)
+async def one_ends_before_the_other():
+    before = signal.getsignal(signal.SIGINT)
+    first = AgentBatch(cs=1, ce=1)
+    async def earlier(begun, *, task_status):
+        async with first:
+            task_status.started()
+            await begun.wait()
+    begun = anyio.Event()
+    async with anyio.create_task_group() as group:
+        await group.start(earlier, begun)
+        async with AgentBatch(cs=1, ce=1) as second:
+            begun.set()
+            await anyio.wait_all_tasks_blocked()
+            signal.raise_signal(signal.SIGINT)
+            await anyio.sleep(0.05)
+            assert (len(first.hub.notices), len(second.hub.notices)) == (0, 2)
+    assert signal.getsignal(signal.SIGINT) == before
+for backend in ("asyncio", "trio"):
+    anyio.run(one_ends_before_the_other, backend=backend)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=50, check=False)
     assert done.returncode == 0, done.stderr

@@ -261,3 +261,28 @@ def test_statistics_and_reprs_tell_the_state(monkeypatch: pytest.MonkeyPatch) ->
 
     anyio.run(main)
     assert "OPENAI_BASE_URL" not in os.environ
+
+
+@pytest.mark.anyio
+async def test_cancelled_from_outside_map_raises_nothing_else_though_clean_ups_fail() -> None:
+    """trio puts cancellations and errors into one group."""
+
+    async def fail_in_the_end() -> None:
+        try:
+            await anyio.sleep_forever()
+        finally:
+            raise ValueError("mine")
+
+    async def solve(trajectory: Any, _: int) -> None:
+        async with anyio.create_task_group() as group:
+            group.start_soon(fail_in_the_end)
+            group.start_soon(anyio.sleep_forever)
+
+    async with AgentBatch(cs=2, ce=1) as batch:
+        with anyio.CancelScope() as scope:
+            async with anyio.create_task_group() as group:
+                group.start_soon(batch.map, solve, range(3))
+                await anyio.wait_all_tasks_blocked()
+                scope.cancel()
+        assert scope.cancelled_caught
+        assert batch.statistics().admission.held == 0

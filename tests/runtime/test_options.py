@@ -27,6 +27,10 @@ def test_bad_options_are_refused_before_anything_runs() -> None:
         ({"base_url": ["http://a/v1", "http://a/v1/"]}, "twice"),
         ({"base_url": ["http://a/v1", "http://b/v1"], "alpha": 0.5}, "alpha"),
         ({"base_url": ["http://a/v1", "http://b/v1"], "alpha": float("inf")}, "alpha"),
+        ({"alpha": "1.25"}, "alpha"),
+        ({"speedup": "2"}, "speedup"),
+        ({"bucket_s": None}, "bucket_s"),
+        ({"label_headers": None}, "label_headers"),
         ({"routing": "round-robin"}, "routing must be 'lbch', 'consistent-hash', 'random', not 'round-robin'"),
     ]:
         with pytest.raises(UsageError, match=match):

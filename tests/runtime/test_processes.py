@@ -1,16 +1,18 @@
 """`run_process`: a command and its whole group, under one slot, however it ends."""
 
+import asyncio
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import psutil
 import pytest
 from runtime_helpers import jobs
 
-from agentbatch import AgentBatch, EnvironmentTimeout
+from agentbatch import AgentBatch, EnvironmentTimeout, UsageError
 from agentbatch.events import Event, Notice
 
 pytestmark = [
@@ -108,6 +110,62 @@ async def test_the_slot_stays_taken_until_the_group_is_gone(monkeypatch: pytest.
         stuck = False
         await trajectory.act(anyio.lowlevel.checkpoint)  # gets the slot once the group has gone
     assert [job.outcome for job in jobs(events)] == ["overrun", "ok"]
+
+
+def block_until_it_exists(path: Path, at_most_s: float) -> None:
+    """Hold up the event loop, which gets behind what the command does."""
+    patience = time.monotonic() + at_most_s
+    while not path.exists() and time.monotonic() < patience:
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("steps", range(1, 6))
+@pytest.mark.parametrize("how", ["scope", "task"])
+async def test_cancelled_while_it_starts_a_command_leaves_nothing_behind(
+    steps: int, how: str, tmp_path: Path, anyio_backend_name: str
+) -> None:
+    """asyncio kills the leader alone then, and forgets the pipes that its children hold."""
+    if how == "task" and anyio_backend_name == "trio":
+        pytest.skip("trio's tasks have no cancel()")
+    marker = f"sleep 61.{time.monotonic_ns()}"
+    ended = anyio.Event()
+    scope = anyio.CancelScope()
+    async with AgentBatch(cs=1, ce=1) as batch, batch.trajectory("t") as trajectory:
+        descriptors = psutil.Process().num_fds()
+
+        async def run() -> None:
+            try:
+                with scope:
+                    await trajectory.run_process(f"{marker} & touch {tmp_path}/up; wait", grace_s=1)
+            finally:
+                ended.set()
+
+        async with anyio.create_task_group() as group:
+            task = asyncio.create_task(run()) if how == "task" else None
+            if task is None:
+                group.start_soon(run)
+            for _ in range(steps):
+                await anyio.lowlevel.checkpoint()
+            block_until_it_exists(tmp_path / "up", 0.3)
+            (task or scope).cancel()
+            await ended.wait()
+        assert psutil.Process().num_fds() == descriptors
+        assert batch.statistics().environment["default"].held == 0
+    assert not alive(marker)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"stdin": "text"}, {"stdin": None}, {"grace_s": "5"}, {"grace_s": None}, {"grace_s": -1},
+     {"grace_s": float("nan")}],
+)  # fmt: skip
+async def test_what_would_fail_half_way_is_refused_before_the_command_starts(wrong: Any, tmp_path: Path) -> None:
+    """A grace that is no number was met when the command had to be stopped, and left it running."""
+    async with AgentBatch(cs=1, ce=1) as batch, batch.trajectory("t") as trajectory:
+        with pytest.raises(UsageError, match=next(iter(wrong))):
+            await trajectory.run_process(f"touch {tmp_path}/ran", **wrong)
+        assert batch.statistics().environment["default"].held == 0
+    assert not await anyio.Path(tmp_path, "ran").exists()
 
 
 async def test_cancelling_a_batch_of_commands_leaves_no_process(tmp_path: Path) -> None:

@@ -141,6 +141,17 @@ def test_a_block_that_is_out_of_time_keeps_its_slot_and_then_says_so() -> None:
     assert [job.timed_out for job in jobs(events)] == [True, True, False]
 
 
+def test_a_joined_block_may_have_a_time_out_of_its_own() -> None:
+    with SyncAgentBatch(cs=1, ce=1) as batch, batch.trajectory("k") as trajectory:
+        with trajectory.environment(timeout_s=30):
+            with pytest.raises(EnvironmentTimeout), trajectory.environment(timeout_s=0.001):
+                threading.Event().wait(0.005)
+            with trajectory.environment(timeout_s=30):
+                pass
+        assert trajectory.usage.timeouts == 1
+        assert batch.statistics().environment["default"].held == 0
+
+
 def test_a_model_call_inside_a_job_is_counted() -> None:
     events: list[Event] = []
     with served() as server, SyncAgentBatch(cs=1, ce=1, base_url=server.url, on_event=events.append) as batch:

@@ -131,6 +131,30 @@ def test_a_joined_block_shares_the_time_of_the_job_it_joined(backend: str) -> No
 
 
 @BACKENDS
+def test_a_joined_block_may_have_a_time_out_of_its_own(backend: str) -> None:
+    """Several tools under one slot, each with its limit: one that hangs must not take the others' time."""
+    events: list[Event] = []
+
+    async def main() -> None:
+        options: dict[str, Any] = {"environment_timeout_s": 10.0, "on_event": events.append}
+        async with AgentBatch(cs=1, ce=1, **options) as batch, batch.trajectory("t") as trajectory:
+            async with trajectory.environment(timeout_s=30.0):
+                await anyio.sleep(6)
+                with pytest.raises(EnvironmentTimeout, match="longer than 2 s"):
+                    await trajectory.act(anyio.sleep, 99, timeout_s=2.0)
+                assert batch.clock.now() == pytest.approx(8)
+                await trajectory.act(anyio.sleep, 12)  # not the resource's limit: that is the job's, which has its own
+                assert batch.statistics().environment["default"].held == 1
+            assert batch.clock.now() == pytest.approx(20)
+            assert trajectory.usage.timeouts == 1
+            assert batch.statistics().environment["default"].held == 0
+
+    virtual_clock.run(main, backend=backend)
+    [job] = jobs(events)
+    assert (job.outcome, job.timed_out, job.operations) == ("failed", True, 3)
+
+
+@BACKENDS
 def test_a_block_that_swallows_its_cancellation_is_marked_all_the_same(backend: str) -> None:
     async def main() -> None:
         async with AgentBatch(cs=1, ce=1, environment_timeout_s=10.0) as batch, batch.trajectory("t") as trajectory:
@@ -148,6 +172,33 @@ def test_a_block_that_swallows_its_cancellation_is_marked_all_the_same(backend: 
             assert trajectory.usage.timeouts == 2
 
     virtual_clock.run(main, backend=backend)
+
+
+@BACKENDS
+def test_the_slot_comes_back_where_a_tools_clean_up_fails_beside_its_cancelled_siblings(backend: str) -> None:
+    """trio's scopes take the cancellations out of a group and raise the rest, from within our own way out."""
+    events: list[Event] = []
+
+    async def fail_in_the_end() -> None:
+        try:
+            await anyio.sleep_forever()
+        finally:
+            raise ValueError("mine")
+
+    async def solve(trajectory: Any, _: int) -> None:
+        async with trajectory.environment(), anyio.create_task_group() as group:
+            group.start_soon(fail_in_the_end)
+            group.start_soon(anyio.sleep_forever)
+
+    async def main() -> None:
+        async with AgentBatch(cs=2, ce=1, environment_timeout_s=5.0, on_event=events.append) as batch:
+            for result in await batch.map(solve, range(2)):
+                assert isinstance(result.error, ExceptionGroup)
+                assert result.timed_out
+            assert_nothing_held(batch)
+
+    virtual_clock.run(main, backend=backend)
+    assert [job.timed_out for job in jobs(events)] == [True, True]
 
 
 @BACKENDS

@@ -10,10 +10,10 @@ import anyio.from_thread
 import anyio.lowlevel
 import anyio.to_thread
 import pytest
-from runtime_helpers import jobs
+from runtime_helpers import assert_nothing_held, jobs
 
 import agentbatch
-from agentbatch import AgentBatch, SlotConflict
+from agentbatch import AgentBatch, BatchClosed, SlotConflict
 from agentbatch.events import Event
 
 pytestmark = pytest.mark.anyio
@@ -178,3 +178,46 @@ async def test_another_resource_from_within_a_threads_tool_is_an_error_at_once()
         with pytest.raises(SlotConflict, match="leave the first block"), anyio.fail_after(10):
             await trajectory.act(functools.partial(anyio.from_thread.run, other))
         assert_nothing_left(batch)
+
+
+async def test_a_thread_that_cannot_be_started_is_the_affair_of_its_caller_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A machine that is out of threads says so with a RuntimeError: it ended the whole batch."""
+
+    async def no_thread(*args: object, **options: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    async def solve(trajectory: Any, n: int) -> Any:
+        with monkeypatch.context() as patch:
+            if n == 1:
+                patch.setattr(anyio.to_thread, "run_sync", no_thread)
+            return await trajectory.act(plain, n)
+
+    async with AgentBatch(cs=1, ce=1) as batch:
+        results = await batch.map(solve, range(3))
+        assert [result.ok for result in results] == [True, False, True]
+        assert isinstance(results[1].error, RuntimeError)
+        assert batch.statistics().environment["default"].held == 0
+
+
+async def test_a_tool_whose_slot_comes_after_the_end_of_the_batch_says_so_and_gives_it_back() -> None:
+    errors: list[BaseException] = []
+    release = anyio.Event()
+
+    async def outlive(batch: AgentBatch, key: str, tool: Any) -> None:
+        try:
+            async with batch.trajectory(key) as trajectory:
+                await trajectory.act(tool)
+        except BatchClosed as error:
+            errors.append(error)
+
+    async with anyio.create_task_group() as group:
+        async with AgentBatch(cs=2, ce=1) as batch:
+            group.start_soon(outlive, batch, "holds", release.wait)
+            await anyio.wait_all_tasks_blocked()
+            group.start_soon(outlive, batch, "waits", HERE)
+            await anyio.wait_all_tasks_blocked()
+        release.set()
+    assert len(errors) == 1
+    assert_nothing_held(batch)
