@@ -113,10 +113,11 @@ class BatchCore:
         self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
     ) -> None:
         active = self._admission.gate.statistics()
-        if active.held or active.waiting:
+        running = active.held - self._admission.outlived
+        if running or active.waiting:
             self.hub.notice(
                 "closed-early",
-                f"the batch ended while {active.held} trajectories ran and {active.waiting} waited: their next model "
+                f"the batch ended while {running} trajectories ran and {active.waiting} waited: their next model "
                 "call fails; let every batch.trajectory() block end before the batch does",
             )
         self._state = "closed"
@@ -137,10 +138,11 @@ class BatchCore:
         if self.background.lingering:
             self.hub.notice(
                 "abandoned",
-                f"{self.background.lingering} tools run on that were told to stop, {SETTLE_S:g} s after the end of the "
-                "batch: nothing limits them any more",
+                f"{self.background.lingering} tools or threads run on that were told to stop, {SETTLE_S:g} s after the "
+                "end of the batch: nothing limits them any more",
             )
         await self.background.close(leaving)
+        self.crossing.abandon()
 
     async def _close(self) -> None:
         with anyio.CancelScope(shield=True):  # closing sockets is bounded, leaving them open is not

@@ -12,75 +12,22 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from contextvars import Context, copy_context
 from threading import Lock, get_ident
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
 
-from agentbatch.errors import BatchClosed, WrongThread
+from agentbatch.errors import BatchClosed, TrajectoryCancelled, WrongThread
 from agentbatch.runtime.background import Background
+from agentbatch.runtime.crossed import Crossed, Withdrawn, batch_gone
+
+if TYPE_CHECKING:
+    from agentbatch.runtime.job import EnvironmentJob
+    from agentbatch.runtime.turn import Turn
 
 R = TypeVar("R")
 
 LOOK_AGAIN_S = 2.0
 """How often a waiting thread sees whether the loop it waits for is still there, wall seconds."""
-
-
-def batch_gone() -> BatchClosed:
-    """Build the error of a thread that outlived its batch."""
-    return BatchClosed(
-        "the batch has ended while this thread still ran: wait for your threads (`pool.shutdown()`, `thread.join()`) "
-        "inside the batch's `with` block"
-    )
-
-
-class Crossed:
-    """A coroutine function at work on the loop for a thread that waits for it."""
-
-    def __init__(self, function: Callable[..., Awaitable[Any]], args: tuple[Any, ...], among: set[Crossed]) -> None:
-        self._function = function
-        self._args = args
-        self._among = among
-        self._scope: anyio.CancelScope | None = None
-        self._cancel_asked = False
-        self.ended = Lock()
-        self.ended.acquire()
-        self.value: Any = None
-        self.error: BaseException | None = None
-        self.cancelled = False
-
-    def refuse(self) -> None:
-        """Do not begin: the batch has closed since the thread looked."""
-        self._end(batch_gone())
-
-    async def work(self) -> None:
-        """Run to the end, which wakes the thread."""
-        error: BaseException | None = None
-        self._among.add(self)
-        self._scope = scope = anyio.CancelScope()
-        if self._cancel_asked:
-            scope.cancel()
-        try:
-            with scope:
-                self.value = await self._function(*self._args)
-            self.cancelled = scope.cancelled_caught
-        except anyio.get_cancelled_exc_class():
-            self.cancelled = True
-            raise
-        except BaseException as raised:  # the waiting thread's, SystemExit too: the loop goes on
-            error = raised
-        finally:
-            self._end(error)
-
-    def _end(self, error: BaseException | None) -> None:
-        self.error = error
-        self._among.discard(self)
-        self.ended.release()
-
-    def cancel(self) -> None:
-        """Cancel the work, on the loop thread."""
-        self._cancel_asked = True
-        if self._scope is not None:
-            self._scope.cancel()
 
 
 class Crossing:
@@ -101,6 +48,9 @@ class Crossing:
         self.all: set[Crossed] = set()
         self.blocks: set[anyio.Event] = set()
         """What `SyncAgentBatch.trajectory` blocks wait for; set when the batch closes before they end."""
+        self.turns: set[Turn] = set()
+        self.jobs: set[EnvironmentJob] = set()
+        """Turns and jobs that threads have under way."""
 
     def open(self) -> None:
         """Bind to the running event loop."""
@@ -286,6 +236,10 @@ class Crossing:
         for block in self.blocks:
             block.set()
 
-
-class Withdrawn(Exception):
-    """The work that a thread waited for was cancelled."""
+    def abandon(self) -> None:
+        """End the turns and jobs of threads that outlive the batch: nobody else will."""
+        error = TrajectoryCancelled("the batch ended while its thread still ran")
+        for turn in tuple(self.turns):
+            turn.finish(error)
+        while self.jobs:
+            self.jobs.pop().leave(error)

@@ -15,7 +15,8 @@ from anyio.from_thread import start_blocking_portal
 from agentbatch.errors import BatchClosed, TrajectoryCancelled
 from agentbatch.runtime import current
 from agentbatch.runtime.batch import AgentBatch
-from agentbatch.runtime.crossing import Crossed, Crossing, Withdrawn, batch_gone
+from agentbatch.runtime.crossed import Crossed, Withdrawn, batch_gone
+from agentbatch.runtime.crossing import Crossing
 from agentbatch.runtime.options import BatchOptions
 from agentbatch.runtime.results import Result
 from agentbatch.runtime.statistics import BatchStatistics
@@ -77,8 +78,7 @@ class SyncAgentBatch:
     ) -> list[Result[R]]:
         """Run `solve(trajectory, task)` for every task, each in a thread of its own, CS at once; see `AgentBatch.map`.
 
-        KeyboardInterrupt cancels the run: model calls under way are waited for, everything else ends, the record is
-        complete, and it is raised again.
+        KeyboardInterrupt cancels the run and is raised again; the record is complete.
 
         Raises:
             UsageError: `solve` is a coroutine function, or two tasks have the same key; nothing has run then.

@@ -9,17 +9,16 @@ from collections.abc import Callable
 from functools import partial, wraps
 from inspect import isawaitable
 from threading import Event
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import anyio
 
-from agentbatch.errors import SlotConflict, TrajectoryCancelled, TrajectoryTimeout
+from agentbatch.errors import TrajectoryCancelled, TrajectoryTimeout
 from agentbatch.runtime import current
-from agentbatch.runtime.crossing import Crossed, Withdrawn
-from agentbatch.runtime.job import EnvironmentJob, current_job, within_job
-from agentbatch.runtime.options import check_seconds
+from agentbatch.runtime.crossed import Crossed, Withdrawn
+from agentbatch.runtime.job import current_job, within_job
 from agentbatch.runtime.results import Timing, Usage
+from agentbatch.runtime.sync_environment import SyncEnvironment
 from agentbatch.runtime.tool import is_async
 
 if TYPE_CHECKING:
@@ -28,6 +27,9 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+MOMENT_S = 0.25
+"""How long a thread may take to hear that it is to stop before it counts as an overrun, wall seconds."""
 
 
 class Stop:
@@ -44,7 +46,7 @@ class SyncTrajectory:
 
     Any number of threads may use it, but never the event loop's own. It cannot stop a thread: once the trajectory is
     cancelled, the thread's wait for an environment slot ends, and its next use of client or environment raises
-    `TrajectoryCancelled`; the admission slot is held until the thread has really ended.
+    `TrajectoryCancelled`; its result does not wait for the thread, the admission slot does.
     """
 
     def __init__(self, trajectory: Trajectory, parent: SyncTrajectory | None = None) -> None:
@@ -225,62 +227,26 @@ class SyncTrajectory:
         try:
             await ended.wait()
         except anyio.get_cancelled_exc_class():
-            self.stop(self.trajectory.ending.error())
+            await self.wind_down(ended)
             with anyio.CancelScope(shield=True):
                 await ended.wait()
             raise
 
-
-class SyncEnvironment:
-    """A `with` block that runs while its job holds an environment slot; see `EnvironmentJob`. Use each object once.
-
-    Raises:
-        SlotConflict: on entry, when the thread holds a slot of another resource of the same batch, or the object was
-            used before.
-        TrajectoryClosed, TrajectoryCancelled, BatchClosed: on entry, when the trajectory or its batch has ended, or
-            does while the job waits.
-        WrongThread: on entry, on the event loop's thread.
-        EnvironmentTimeout: on exit, when the block held its slot for longer than its time-out.
-    """
-
-    __slots__ = ("_job", "_limit_s", "_sync", "_used")
-
-    def __init__(self, sync: SyncTrajectory, resource: str, timeout_s: float | None) -> None:
-        trajectory = sync.trajectory
-        limit_s = trajectory.batch.options.environment_timeout_s.get(resource)
-        self._sync = sync
-        self._job = EnvironmentJob(trajectory, trajectory.batch.gate(resource))
-        self._limit_s = limit_s if timeout_s is None else check_seconds("timeout_s", timeout_s)
-        self._used = False
-
-    def __enter__(self) -> EnvironmentJob:
-        if self._used:
-            raise SlotConflict("an environment() block was entered twice: call environment() anew for each block")
-        self._used = True
-        job = self._job
-        try:
-            self._sync.run(job.__aenter__)
-        except BaseException as error:  # KeyboardInterrupt may have come after the grant
-            self._sync.crossing.post(job.withdraw, error)
-            raise
-        job.follow(inside=True)
-        return job
-
-    def __exit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
-    ) -> None:
-        job, limit_s = self._job, self._limit_s
-        job.follow(inside=False)
-        if limit_s is None or job.held_s() <= limit_s:
-            self._sync.crossing.post(job.leave, exc)
-            return
-        late = job.timeout(limit_s)
-        self._sync.crossing.post(job.leave_late, late)
-        if exc is None:
-            raise late
-
-    def __repr__(self) -> str:
-        return f"<SyncEnvironment {self._job!r}>"
+    async def wind_down(self, ended: anyio.Event) -> bool:
+        """Tell the threads to stop, those that read a stream too; False, and a notice, where one goes on anyway."""
+        trajectory = self.trajectory
+        self.stop(trajectory.ending.error())
+        await trajectory.close_streams()  # wakes a thread that reads one
+        with anyio.move_on_after(MOMENT_S, shield=True):
+            await ended.wait()
+        if not ended.is_set():
+            trajectory.batch.hub.notice(
+                "overrun",
+                f"the thread of trajectory {trajectory.key!r} runs on after it was told to stop; its admission slot "
+                "stays taken until it ends",
+                label=trajectory.label,
+            )
+        return ended.is_set()
 
 
 async def _finish(awaitable: Any) -> Any:
