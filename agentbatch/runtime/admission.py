@@ -94,6 +94,12 @@ class Admission:
             self.withdraw(trajectory, ticket, BatchDrained(WITHDRAWN))
         return len(waiting)
 
+    def cancel_running(self, reason: str) -> None:
+        """Cancel every trajectory that runs."""
+        for trajectory in tuple(self._live.values()):
+            if trajectory.is_open:
+                trajectory.cancel(reason)
+
     @asynccontextmanager
     async def admitted(self, trajectory: Trajectory, ticket: Ticket) -> AsyncIterator[Trajectory]:
         """Run a block as an admitted trajectory; the slot goes back however the block ends."""

@@ -26,7 +26,7 @@ from agentbatch.runtime.crossing import Crossing
 from agentbatch.runtime.gate import Gate
 from agentbatch.runtime.health import watched_workers
 from agentbatch.runtime.hub import Hub
-from agentbatch.runtime.interrupt import drains_on_interrupt
+from agentbatch.runtime.interrupt import drains_on_interrupt, soon
 from agentbatch.runtime.labels import Labels
 from agentbatch.runtime.lag import LagMeter
 from agentbatch.runtime.options import BatchOptions
@@ -73,7 +73,7 @@ class BatchCore:
         self._admission = Admission(options.cs, self.labels, self.clock, self.hub)
         self._gates = {name: Gate(name, limit, self.clock) for name, limit in options.ce.items()}
         self._record = record
-        self._drain_on_interrupt = drain_on_interrupt
+        self.drain_on_interrupt = drain_on_interrupt
         self._entries = 0
         self._state: Literal["new", "open", "closed"] = "new"
         self._outer: BatchCore | None = None
@@ -94,8 +94,8 @@ class BatchCore:
                 recorder = Recorder(self._record, on_error=self._record_failed)
                 self._stack.callback(recorder.close)
                 self.hub.add(recorder.write)
-            if self._drain_on_interrupt:
-                self._stack.enter_context(drains_on_interrupt(self._interrupted))
+            if self.drain_on_interrupt:
+                self._stack.enter_context(drains_on_interrupt(soon(self.interrupted)))
         except BaseException:
             await self._close()
             raise
@@ -165,10 +165,15 @@ class BatchCore:
                 "draining", f"the batch drains: {withdrawn} waiting trajectories are not run, {running} finish"
             )
 
-    def _interrupted(self) -> None:
+    def interrupted(self) -> None:
+        """Drain at the first Ctrl-C, and say so."""
         if self._state == "open":
             self.hub.notice("interrupted", "Ctrl-C: draining; press it again to stop at once")
             self.drain()
+
+    def stop_threads(self) -> None:
+        """Cancel what runs, at the second Ctrl-C: threads hear of it in no other way."""
+        self._admission.cancel_running("Ctrl-C")
 
     def check_open(self) -> None:
         """Raise BatchClosed outside the batch's `async with`, WrongThread outside its event loop."""

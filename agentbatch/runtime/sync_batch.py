@@ -17,6 +17,7 @@ from agentbatch.runtime import current
 from agentbatch.runtime.batch import AgentBatch
 from agentbatch.runtime.crossed import Crossed, Withdrawn, batch_gone
 from agentbatch.runtime.crossing import Crossing
+from agentbatch.runtime.interrupt import drains_on_interrupt
 from agentbatch.runtime.options import BatchOptions
 from agentbatch.runtime.results import Result
 from agentbatch.runtime.statistics import BatchStatistics
@@ -54,10 +55,18 @@ class SyncAgentBatch:
 
     def __enter__(self) -> SyncAgentBatch:
         with ExitStack() as stack:
+            interrupts = stack.enter_context(ExitStack())  # closed last: Ctrl-C must not break off the end of the batch
             portal = stack.enter_context(start_blocking_portal("asyncio"))
             stack.enter_context(portal.wrap_async_context_manager(self._batch))
             token = current.batch.set(self._batch)
             stack.callback(current.batch.reset, token)
+            if self._batch.drain_on_interrupt:
+                post = self._batch.crossing.post  # writes to a pipe, takes no lock: safe in a signal handler
+                interrupts.enter_context(
+                    drains_on_interrupt(
+                        partial(post, self._batch.interrupted), partial(post, self._batch.stop_threads)
+                    )
+                )
             self._stack = stack.pop_all()
         self._entered = True
         return self
@@ -78,7 +87,7 @@ class SyncAgentBatch:
     ) -> list[Result[R]]:
         """Run `solve(trajectory, task)` for every task, each in a thread of its own, CS at once; see `AgentBatch.map`.
 
-        KeyboardInterrupt cancels the run and is raised again; the record is complete.
+        The first Ctrl-C drains, the second cancels the run and raises KeyboardInterrupt; the record is complete.
 
         Raises:
             UsageError: `solve` is a coroutine function, or two tasks have the same key; nothing has run then.

@@ -265,7 +265,7 @@ def test_ctrl_c_in_map_cancels_the_run_and_is_raised_again(tmp_path: Path) -> No
         while True:
             trajectory.pause(30)
 
-    with pytest.raises(KeyboardInterrupt), SyncAgentBatch(cs=3, ce=1, record=record) as batch:
+    with pytest.raises(KeyboardInterrupt), SyncAgentBatch(cs=3, ce=1, record=record, drain_on_interrupt=False) as batch:
         batch.map(solve, range(9))
     assert_nothing_held(batch)
     recorded = read_run(record).events
@@ -285,7 +285,7 @@ def test_ctrl_c_while_waiting_for_admission_leaves_nothing_behind() -> None:
         wait_until(lambda: batch.statistics().admission.waiting == 1)
         _thread.interrupt_main()
 
-    with SyncAgentBatch(cs=1, ce=1) as batch, ThreadPoolExecutor(2) as pool:
+    with SyncAgentBatch(cs=1, ce=1, drain_on_interrupt=False) as batch, ThreadPoolExecutor(2) as pool:
         pool.submit(hold)
         holding.wait(30)
         pool.submit(interrupt)
