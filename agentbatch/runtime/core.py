@@ -19,7 +19,7 @@ from agentbatch.runtime.account import Account
 from agentbatch.runtime.admission import Admission
 from agentbatch.runtime.background import Background
 from agentbatch.runtime.client import TrajectoryClient
-from agentbatch.runtime.clients import Clients
+from agentbatch.runtime.clients import Clients, UnlabelledSyncClient
 from agentbatch.runtime.clock import BatchClock
 from agentbatch.runtime.collector import relaxed_collector
 from agentbatch.runtime.crossing import Crossing
@@ -230,6 +230,10 @@ class BatchCore:
     def build_sync_client(self, trajectory: SyncTrajectory) -> SyncTrajectoryClient:
         """Build the labelled client that one trajectory uses in threads."""
         return self._clients.build_sync(trajectory)
+
+    def build_plain_sync_client(self) -> UnlabelledSyncClient:
+        """Build an unlabelled client for threads."""
+        return self._clients.plain_sync(self.crossing)
 
     def next_entry(self) -> int:
         """Return the next global entry number, e_j of Eq. 16."""

@@ -23,6 +23,28 @@ def batch_gone() -> BatchClosed:
     )
 
 
+class Once:
+    """An event that comes once: cheap, and whole wherever KeyboardInterrupt strikes a thread that waits for it."""
+
+    __slots__ = ("_lock", "is_set")
+
+    def __init__(self) -> None:
+        self.is_set = False
+        self._lock = Lock()
+        self._lock.acquire()
+
+    def set(self) -> None:
+        """Wake whoever waits; once only."""
+        self.is_set = True  # first: a waiter may be interrupted while it holds the lock, and wait again
+        self._lock.release()
+
+    def wait(self, within_s: float) -> bool:
+        """Block until it is set, but not for longer; tells whether it is."""
+        if not self.is_set and self._lock.acquire(timeout=within_s):
+            self._lock.release()
+        return self.is_set
+
+
 class Crossed:
     """A coroutine function at work on the loop for a thread that waits for it."""
 
@@ -32,8 +54,7 @@ class Crossed:
         self._among = among
         self._scope: anyio.CancelScope | None = None
         self._cancel_asked = False
-        self.ended = Lock()
-        self.ended.acquire()
+        self.ended = Once()
         self.value: Any = None
         self.error: BaseException | None = None
         self.cancelled = False
@@ -64,7 +85,7 @@ class Crossed:
     def _end(self, error: BaseException | None) -> None:
         self.error = error
         self._among.discard(self)
-        self.ended.release()
+        self.ended.set()
 
     def cancel(self) -> None:
         """Cancel the work, on the loop thread."""

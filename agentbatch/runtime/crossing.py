@@ -11,14 +11,14 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from contextvars import Context, copy_context
-from threading import Lock, get_ident
+from threading import get_ident
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
 
 from agentbatch.errors import BatchClosed, TrajectoryCancelled, WrongThread
 from agentbatch.runtime.background import Background
-from agentbatch.runtime.crossed import Crossed, Withdrawn, batch_gone
+from agentbatch.runtime.crossed import Crossed, Once, Withdrawn, batch_gone
 
 if TYPE_CHECKING:
     from agentbatch.runtime.job import EnvironmentJob
@@ -147,8 +147,7 @@ class Crossing:
             BaseException: what the function raised.
         """
         self.check_thread()
-        ended = Lock()
-        ended.acquire()
+        ended = Once()
         values: list[R] = []
         errors: list[BaseException] = []
 
@@ -158,7 +157,7 @@ class Crossing:
             except BaseException as error:
                 errors.append(error)
             finally:
-                ended.release()
+                ended.set()
 
         self.post(work)
         self.wait(ended)
@@ -220,13 +219,13 @@ class Crossing:
             self.wait(work.ended)
             raise
 
-    def wait(self, ended: Lock) -> None:
-        """Block until `ended` is free.
+    def wait(self, ended: Once) -> None:
+        """Block until `ended` is set.
 
         Raises:
             BatchClosed: the batch ended, and its loop perhaps with it.
         """
-        while not ended.acquire(timeout=LOOK_AGAIN_S):
+        while not ended.wait(LOOK_AGAIN_S):
             if self.closed:
                 raise batch_gone()
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, suppress
 from functools import partial, wraps
-from threading import Lock
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -15,12 +14,14 @@ from anyio.from_thread import start_blocking_portal
 from agentbatch.errors import BatchClosed, TrajectoryCancelled
 from agentbatch.runtime import current
 from agentbatch.runtime.batch import AgentBatch
-from agentbatch.runtime.crossed import Crossed, Withdrawn, batch_gone
+from agentbatch.runtime.clients import UnlabelledSyncClient
+from agentbatch.runtime.crossed import Crossed, Once, Withdrawn, batch_gone
 from agentbatch.runtime.crossing import Crossing
 from agentbatch.runtime.interrupt import drains_on_interrupt
 from agentbatch.runtime.options import BatchOptions
 from agentbatch.runtime.results import Result
 from agentbatch.runtime.statistics import BatchStatistics
+from agentbatch.runtime.sync_results import results_as_completed
 from agentbatch.runtime.sync_trajectory import SyncTrajectory
 
 P = ParamSpec("P")
@@ -95,9 +96,23 @@ class SyncAgentBatch:
             WrongThread: called on the batch's own event loop, as from an event hook.
         """
         try:
-            return self._crossing.run(partial(self._batch.map_sync, solve, tasks, key=key))
+            # read here: what yields the tasks may take its time, or use what belongs to this thread
+            return self._crossing.run(partial(self._batch.map_sync, solve, list(tasks), key=key))
         except Withdrawn:
             raise batch_gone() from None
+
+    def as_completed(
+        self, solve: Callable[[SyncTrajectory, T], R], tasks: Iterable[T], *, key: Callable[[T], object] | None = None
+    ) -> AbstractContextManager[Iterator[Result[R]]]:
+        """Run tasks as `map` does; `with … as results: for result in results:` gives each as it ends.
+
+        A slow reader holds nothing up. Leaving the block early cancels the trajectories that have not ended.
+
+        Raises:
+            UsageError, BatchClosed, WrongThread: as `map`, on entry.
+        """
+        self._crossing.check_thread()
+        return results_as_completed(self._batch, solve, list(tasks), key)
 
     def trajectory(self, key: object) -> ThreadTrajectory:
         """Run a `with` block in the calling thread as one trajectory; what the block raises passes through.
@@ -111,6 +126,31 @@ class SyncAgentBatch:
             BatchClosed: outside the batch's `with`.
         """
         return ThreadTrajectory(self._batch, self._crossing, key)
+
+    def drain(self) -> None:
+        """Admit no more trajectories, and let those that run finish; see `AgentBatch.drain`.
+
+        Raises:
+            BatchClosed: outside the batch's `with`.
+        """
+        self._crossing.call_anywhere(self._batch.drain)
+
+    def resize(self, *, cs: int | None = None, ce: int | Mapping[str, int] | None = None) -> None:
+        """Change limits while the batch runs; see `AgentBatch.resize`.
+
+        Raises:
+            UsageError, StartUpError, BatchClosed: as there.
+        """
+        self._crossing.call_anywhere(partial(self._batch.resize, cs=cs, ce=ce))
+
+    def plain_client(self) -> UnlabelledSyncClient:
+        """Return an unlabelled `openai.OpenAI` around the threads' pool, for calls that belong to no trajectory.
+
+        Raises:
+            UsageError: the batch has no base_url. BatchClosed: outside the batch's `with`.
+        """
+        self._crossing.check_thread()
+        return self._batch.build_plain_sync_client()
 
     def statistics(self) -> BatchStatistics:
         """Return what the batch does right now."""
@@ -127,7 +167,7 @@ class ThreadTrajectory:
         self._batch = batch
         self._crossing = crossing
         self._key = key
-        self._entered = Lock()
+        self._entered = Once()
         self._left: anyio.Event | None = None
         self._left_by_thread = False
         self._error: Exception | None = None
@@ -137,7 +177,6 @@ class ThreadTrajectory:
 
     def __enter__(self) -> SyncTrajectory:
         crossing = self._crossing
-        self._entered.acquire()
         self._work = work = crossing.start(self._hold)
         try:
             crossing.wait(self._entered)
@@ -159,7 +198,7 @@ class ThreadTrajectory:
                 self._left = left = anyio.Event()
                 self._crossing.blocks.add(left)
                 self._sync = trajectory.sync
-                self._entered.release()
+                self._entered.set()
                 try:
                     await trajectory.sync.until(left)
                 finally:
@@ -170,7 +209,7 @@ class ThreadTrajectory:
                     raise self._error
         finally:
             if self._sync is None:  # never admitted
-                self._entered.release()
+                self._entered.set()
 
     def _leave(self, error: Exception | None) -> None:
         self._left_by_thread = True

@@ -5,7 +5,9 @@ Nothing is decided here: jobs, turns and tickets are those of the async side, on
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial, wraps
 from inspect import isawaitable
 from threading import Event
@@ -111,6 +113,28 @@ class SyncTrajectory:
         with self.environment(resource, timeout_s=timeout_s):
             result = tool(*args)
             return self.run(_finish, result) if isawaitable(result) else result
+
+    def run_process(
+        self,
+        command: str | Sequence[str],
+        *,
+        stdin: bytes = b"",
+        cwd: str | os.PathLike[str] | None = None,
+        env: Mapping[str, str] | None = None,
+        resource: str = "default",
+        timeout_s: float | None = None,
+        grace_s: float = 5.0,
+    ) -> subprocess.CompletedProcess[bytes]:
+        """Run a command as an environment job, which unlike a thread can be stopped; see `Trajectory.run_process`.
+
+        Raises:
+            OSError, EnvironmentTimeout: as there.
+            TrajectoryCancelled, TrajectoryTimeout: the trajectory ended meanwhile, and the command's group with it.
+        """
+        options: dict[str, Any] = {"stdin": stdin, "cwd": cwd, "env": env, "resource": resource}
+        run = partial(self.trajectory.run_process, command, timeout_s=timeout_s, grace_s=grace_s, **options)
+        done: subprocess.CompletedProcess[bytes] = self.run(run)
+        return done
 
     def child(self, name: str) -> SyncTrajectory:
         """Return the child called `name`, for the same threads; see `Trajectory.child`."""
