@@ -220,7 +220,8 @@ class ThreadTrajectory:
     def __exit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
     ) -> None:
-        current.trajectory.reset(self._token)
+        with suppress(ValueError):  # a generator's block may be entered in one thread and left in another
+            current.trajectory.reset(self._token)
         error = exc if exc is None or isinstance(exc, Exception) else TrajectoryCancelled(f"ended by {exc!r}")
         work = self._work
         if work is None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial, wraps
 from inspect import isawaitable
 from threading import Event
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import anyio
 
-from agentbatch.errors import TrajectoryCancelled, TrajectoryTimeout
+from agentbatch.errors import BatchClosed, TrajectoryCancelled, TrajectoryTimeout
 from agentbatch.runtime import current
 from agentbatch.runtime.crossed import Crossed, Withdrawn
 from agentbatch.runtime.job import current_job, within_job
@@ -147,7 +148,12 @@ class SyncTrajectory:
 
     def cancel(self, reason: str = "cancelled by the harness") -> None:
         """Cancel this trajectory alone; its result is `Failed` with a `TrajectoryCancelled` that gives `reason`."""
-        self.crossing.call_anywhere(self.trajectory.cancel, reason)
+        cancel = self.trajectory.cancel
+        if self.crossing.on_loop_thread:
+            cancel(reason)
+        else:
+            with suppress(BatchClosed):  # it has ended with its batch
+                self.crossing.call(cancel, reason)
 
     @property
     def is_open(self) -> bool:
