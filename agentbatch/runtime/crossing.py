@@ -7,12 +7,14 @@ What one thread sends arrives in the order it was sent, and runs under that thre
 from __future__ import annotations
 
 import asyncio
+import os
 from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from contextvars import Context, copy_context
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, TypeVar
+from weakref import WeakSet
 
 import anyio
 
@@ -30,6 +32,18 @@ LOOK_AGAIN_S = 2.0
 """How often a waiting thread sees whether the loop it waits for is still there, wall seconds."""
 
 
+_open: WeakSet[Crossing] = WeakSet()
+
+
+def _after_fork() -> None:
+    for crossing in _open:  # the loop's thread stayed behind: whoever waited for it would wait for ever
+        crossing.closed = crossing.forked = True
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
 class Crossing:
     """The way to the loop thread of one batch.
 
@@ -45,6 +59,7 @@ class Crossing:
         self._arrived: anyio.Event
         self._arrivals: deque[tuple[Crossed, Context]] = deque()
         self.closed = True
+        self.forked = False
         self.all: set[Crossed] = set()
         self.blocks: set[anyio.Event] = set()
         """What `SyncAgentBatch.trajectory` blocks wait for; set when the batch closes before they end."""
@@ -67,6 +82,7 @@ class Crossing:
         self._arrived = anyio.Event()
         self.background.start_soon(self._start_arrivals, name="calls from threads")
         self.closed = False
+        _open.add(self)
 
     def _arrive(self, work: Crossed, context: Context) -> None:
         if self.closed:
@@ -130,7 +146,15 @@ class Crossing:
                 "traj.act()`, or run the function in a thread (map_sync, anyio.to_thread.run_sync)"
             )
         if self.closed:
-            raise batch_gone()
+            raise self._gone()
+
+    def _gone(self) -> BatchClosed:
+        if self.forked:
+            return BatchClosed(
+                "this process is a fork of the one that runs the batch: use client, environment and act in that one, and "
+                "start processes with run_process or multiprocessing's 'spawn'"
+            )
+        return batch_gone()
 
     # -- across ---------------------------------------------------------------------------------------------------
 
@@ -227,7 +251,7 @@ class Crossing:
         """
         while not ended.wait(LOOK_AGAIN_S):
             if self.closed:
-                raise batch_gone()
+                raise self._gone()
 
     def close(self) -> None:
         """Let no thread across any more, and none wait for what will not come; on the loop thread."""
