@@ -49,6 +49,7 @@ class Crossed:
     """A coroutine function at work on the loop for a thread that waits for it."""
 
     def __init__(self, function: Callable[..., Awaitable[Any]], args: tuple[Any, ...], among: set[Crossed]) -> None:
+        self.name = getattr(function, "__qualname__", repr(function))
         self._function = function
         self._args = args
         self._among = among

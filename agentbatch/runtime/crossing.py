@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from contextvars import Context, copy_context
+from functools import partial
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakSet
@@ -84,6 +85,10 @@ class Crossing:
         self.closed = False
         _open.add(self)
 
+    def begin(self, function: Callable[..., Awaitable[Any]], *args: Any) -> None:
+        """Start a coroutine function beside the batch, on the loop thread, also from what a thread sent there."""
+        self._arrive(Crossed(function, args, self.all), copy_context())
+
     def _arrive(self, work: Crossed, context: Context) -> None:
         if self.closed:
             work.refuse()
@@ -99,7 +104,10 @@ class Crossing:
                 self._arrived = anyio.Event()
                 while self._arrivals:
                     work, context = self._arrivals.popleft()
-                    context.run(self.background.start_soon, work.work)
+                    if self.closed:  # since it arrived
+                        work.refuse()
+                        continue
+                    context.run(partial(self.background.start_soon, work.work, name=work.name))
         finally:
             for work, _ in self._arrivals:
                 work.refuse()
@@ -151,8 +159,8 @@ class Crossing:
     def _gone(self) -> BatchClosed:
         if self.forked:
             return BatchClosed(
-                "this process is a fork of the one that runs the batch: use client, environment and act in that one, and "
-                "start processes with run_process or multiprocessing's 'spawn'"
+                "this process is a fork of the one that runs the batch: use client, environment and act in that one, "
+                "and start processes with run_process or multiprocessing's 'spawn'"
             )
         return batch_gone()
 
