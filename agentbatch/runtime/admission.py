@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any, TypeVar
 
 import anyio
@@ -35,11 +36,15 @@ class Admission:
         self.gate = Gate("admission", cs, clock)
         self.completed = 0
         self.failed = 0
+        self.outlived = 0
+        """Trajectories that have ended but for a thread, which keeps the slot."""
         self._labels = labels
         self._clock = clock
         self._hub = hub
         self._entries = 0
-        self._live: dict[str, Pair] = {}
+        self._live: dict[Ticket, Trajectory] = {}
+        self._tickets: dict[str, Ticket] = {}
+        """By key; a trajectory that only its thread outlives has left it, so that the task can be tried again."""
         self._withdrawing = False
 
     def submit(self, batch: Any, keys: Iterable[str]) -> list[Pair]:
@@ -59,7 +64,7 @@ class Admission:
         keys = list(keys)
         seen: set[str] = set()
         for key in keys:
-            if key in seen or key in self._live:
+            if key in seen or key in self._tickets:
                 where = "stands twice among the tasks" if key in seen else "belongs to a trajectory that still runs"
                 raise UsageError(f"task key {key!r} {where}: give each trajectory its own with key=…")
             seen.add(key)
@@ -74,7 +79,9 @@ class Admission:
         self._entries += 1
         submitted_s = self._clock.now()
         pair = Trajectory(batch, key, self._labels.of(key), submitted_s), self.gate.ask((self._entries,), submitted_s)
-        self._live[key] = pair
+        trajectory, ticket = pair
+        self._live[ticket] = trajectory
+        self._tickets[key] = ticket
         return pair
 
     def drain(self) -> int:
@@ -85,14 +92,20 @@ class Admission:
     def _withdraw_waiting(self) -> int:
         if self._withdrawing:  # a hook drains at each end it hears of: no call within a call for all of them
             return 0
-        waiting = [pair for pair in self._live.values() if pair[1].granted_s is None]
+        waiting = [pair for pair in self._live.items() if pair[0].granted_s is None]
         self._withdrawing = True
         try:
-            for trajectory, ticket in waiting:
+            for ticket, trajectory in waiting:
                 self.withdraw(trajectory, ticket, BatchDrained(WITHDRAWN))
         finally:
             self._withdrawing = False
         return len(waiting)
+
+    def cancel_running(self, reason: str) -> None:
+        """Cancel every trajectory that runs."""
+        for trajectory in tuple(self._live.values()):
+            if trajectory.is_open:
+                trajectory.cancel(reason)
 
     @asynccontextmanager
     async def admitted(self, trajectory: Trajectory, ticket: Ticket) -> AsyncIterator[Trajectory]:
@@ -111,13 +124,30 @@ class Admission:
             error = raised
             raise
         finally:
+            background = trajectory.batch.background
+            if trajectory.outlived_by is None or not background.running:
+                self.withdraw(trajectory, ticket, error)
+            else:
+                self.outlived += 1
+                del self._tickets[trajectory.key]
+                background.start_soon(background.linger, partial(self._outlast, trajectory, ticket, error))
+
+    async def _outlast(self, trajectory: Trajectory, ticket: Ticket, error: BaseException | None) -> None:
+        """Hold the slot until the thread has ended, or the batch does not wait for it any more."""
+        assert trajectory.outlived_by is not None  # noqa: S101 - what this is for
+        try:
+            await trajectory.outlived_by.wait()
+        finally:
+            await trajectory.close_streams()  # a reply may have come in the meantime
+            self.outlived -= 1
             self.withdraw(trajectory, ticket, error)
 
     def withdraw(self, trajectory: Trajectory, ticket: Ticket, error: BaseException | None) -> None:
         """Give the slot, or the place in the queue, back; the second call for a ticket changes nothing."""
-        if self._live.get(trajectory.key, (None, None))[1] is not ticket:
+        if self._live.pop(ticket, None) is None:
             return
-        del self._live[trajectory.key]
+        if self._tickets.get(trajectory.key) is ticket:
+            del self._tickets[trajectory.key]
         ended_s = self._clock.now()  # before the slot is handed on: an end never follows the admission it made room for
         self.gate.leave(ticket)
         trajectory.place.leave(ended_s)
@@ -188,7 +218,8 @@ class Admission:
                         done(index, _failed(trajectory, BatchDrained(WITHDRAWN)))
         finally:
             for trajectory, ticket in pairs:  # those never started, when cancelled from outside
-                self.withdraw(trajectory, ticket, TrajectoryCancelled("the batch was cancelled"))
+                if trajectory.outlived_by is None:
+                    self.withdraw(trajectory, ticket, TrajectoryCancelled("the batch was cancelled"))
 
 
 def _failed(trajectory: Trajectory, error: BaseException) -> Failed:

@@ -13,7 +13,6 @@ from typing import Literal, TypeVar
 
 import anyio
 
-from agentbatch.errors import UsageError
 from agentbatch.events import Event, LimitsChanged
 from agentbatch.policy.lbch import Routing
 from agentbatch.runtime.admission import Pair
@@ -24,7 +23,7 @@ from agentbatch.runtime.options import check_options
 from agentbatch.runtime.results import Result
 from agentbatch.runtime.retry import RetryPolicy
 from agentbatch.runtime.sync_trajectory import SyncTrajectory
-from agentbatch.runtime.tool import is_async
+from agentbatch.runtime.tool import check_plain
 from agentbatch.runtime.trajectory import Trajectory
 from agentbatch.runtime.transport import check_descriptors
 
@@ -134,8 +133,7 @@ class AgentBatch(BatchCore):
             UsageError: `solve` is a coroutine function, or two tasks have the same key; nothing has run then.
             BatchClosed: outside the batch's `async with`.
         """
-        if is_async(solve):
-            raise UsageError(f"map_sync runs plain functions, and {solve!r} is a coroutine function: give it to map()")
+        check_plain(solve, "map_sync")
         return await self.map(partial(solve_in_thread, solve), tasks, key=key)
 
     @asynccontextmanager

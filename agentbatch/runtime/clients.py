@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any
 
-from openai import AsyncOpenAI
+from openai import AsyncOpenAI, OpenAI
 
 from agentbatch.errors import UsageError
 from agentbatch.runtime.client import TrajectoryClient
@@ -17,6 +17,7 @@ from agentbatch.runtime.sync_client import SyncPool, SyncTrajectoryClient
 from agentbatch.runtime.transport import build_http_client, check_descriptors, runs_on_asyncio, share_platform
 
 if TYPE_CHECKING:
+    from agentbatch.runtime.crossing import Crossing
     from agentbatch.runtime.sync_trajectory import SyncTrajectory
     from agentbatch.runtime.trajectory import Trajectory
     from agentbatch.runtime.workers import Workers
@@ -34,12 +35,7 @@ class UnlabelledClient(AsyncOpenAI):
 
     async def request(self, cast_to: Any, options: Any, **how: Any) -> Any:
         """Send one request as it is."""
-        self._hub.notice(
-            "unlabelled",
-            "model calls were made through plain_client(), outside any trajectory: they carry no label, are not timed "
-            "and not counted, and a gateway may send them all to one worker",
-            once=True,
-        )
+        announce_unlabelled(self._hub)
         return await super().request(cast_to, options, **how)
 
     def copy(self, *, _extra_kwargs: Mapping[str, Any] = {}, **options: Any) -> UnlabelledClient:
@@ -50,6 +46,45 @@ class UnlabelledClient(AsyncOpenAI):
 
     async def close(self) -> None:
         """Do nothing: the batch closes the shared connection pool when it ends."""
+
+
+class UnlabelledSyncClient(OpenAI):
+    """The same for threads. Its first request says that it is not labelled."""
+
+    def __init__(self, *, crossing: Crossing, hub: Hub, **options: Any) -> None:
+        self._crossing = crossing
+        self._hub = hub
+        super().__init__(**options)
+
+    def request(self, cast_to: Any, options: Any, **how: Any) -> Any:
+        """Send one request as it is.
+
+        Raises:
+            WrongThread: called on the event loop's thread. BatchClosed: the batch has ended.
+        """
+        self._crossing.check_thread()
+        self._crossing.post(announce_unlabelled, self._hub)
+        return super().request(cast_to, options, **how)
+
+    def copy(self, *, _extra_kwargs: Mapping[str, Any] = {}, **options: Any) -> UnlabelledSyncClient:
+        """Copy with other options, as in the SDK."""
+        extra = {"crossing": self._crossing, "hub": self._hub, **_extra_kwargs}
+        return super().copy(_extra_kwargs=extra, **options)
+
+    with_options = copy
+
+    def close(self) -> None:
+        """Do nothing: the batch closes the shared connection pool when it ends."""
+
+
+def announce_unlabelled(hub: Hub) -> None:
+    """Say once what such calls are not."""
+    hub.notice(
+        "unlabelled",
+        "model calls were made through plain_client(), outside any trajectory: they carry no label, are not timed "
+        "and not counted, and a gateway may send them all to one worker",
+        once=True,
+    )
 
 
 class Clients:
@@ -89,6 +124,11 @@ class Clients:
         """Build the labelled client that one trajectory uses in threads."""
         options = {**self._client_options(), "http_client": self._sync_pool.get()}
         return SyncTrajectoryClient(trajectory=trajectory, **options)
+
+    def plain_sync(self, crossing: Crossing) -> UnlabelledSyncClient:
+        """Build an unlabelled client for threads."""
+        options = {**self._client_options(), "http_client": self._sync_pool.get()}
+        return UnlabelledSyncClient(crossing=crossing, hub=self._hub, **options)
 
     def plain(self) -> UnlabelledClient:
         """Build an unlabelled client."""

@@ -19,14 +19,14 @@ from agentbatch.runtime.account import Account
 from agentbatch.runtime.admission import Admission
 from agentbatch.runtime.background import Background
 from agentbatch.runtime.client import TrajectoryClient
-from agentbatch.runtime.clients import Clients
+from agentbatch.runtime.clients import Clients, UnlabelledSyncClient
 from agentbatch.runtime.clock import BatchClock
 from agentbatch.runtime.collector import relaxed_collector
 from agentbatch.runtime.crossing import Crossing
 from agentbatch.runtime.gate import Gate
 from agentbatch.runtime.health import watched_workers
 from agentbatch.runtime.hub import Hub
-from agentbatch.runtime.interrupt import drains_on_interrupt
+from agentbatch.runtime.interrupt import drains_on_interrupt, soon
 from agentbatch.runtime.labels import Labels
 from agentbatch.runtime.lag import LagMeter
 from agentbatch.runtime.options import BatchOptions
@@ -73,7 +73,7 @@ class BatchCore:
         self._admission = Admission(options.cs, self.labels, self.clock, self.hub)
         self._gates = {name: Gate(name, limit, self.clock) for name, limit in options.ce.items()}
         self._record = record
-        self._drain_on_interrupt = drain_on_interrupt
+        self.drain_on_interrupt = drain_on_interrupt
         self._entries = 0
         self._state: Literal["new", "open", "closed"] = "new"
         self._outer: BatchCore | None = None
@@ -94,8 +94,8 @@ class BatchCore:
                 recorder = Recorder(self._record, on_error=self._record_failed)
                 self._stack.callback(recorder.close)
                 self.hub.add(recorder.write)
-            if self._drain_on_interrupt:
-                self._stack.enter_context(drains_on_interrupt(self._interrupted))
+            if self.drain_on_interrupt:
+                self._stack.enter_context(drains_on_interrupt(soon(self.interrupted)))
         except BaseException:
             await self._close()
             raise
@@ -113,10 +113,11 @@ class BatchCore:
         self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
     ) -> None:
         active = self._admission.gate.statistics()
-        if active.held or active.waiting:
+        running = active.held - self._admission.outlived
+        if running or active.waiting:
             self.hub.notice(
                 "closed-early",
-                f"the batch ended while {active.held} trajectories ran and {active.waiting} waited: their next model "
+                f"the batch ended while {running} trajectories ran and {active.waiting} waited: their next model "
                 "call fails; let every batch.trajectory() block end before the batch does",
             )
         self._state = "closed"
@@ -145,10 +146,11 @@ class BatchCore:
         if self.background.lingering:
             self.hub.notice(
                 "abandoned",
-                f"{self.background.lingering} tools run on that were told to stop, {SETTLE_S:g} s after the end of the "
-                "batch: nothing limits them any more",
+                f"{self.background.lingering} tools or threads run on that were told to stop, {SETTLE_S:g} s after the "
+                "end of the batch: nothing limits them any more",
             )
         await self.background.close(leaving)
+        self.crossing.abandon()
 
     async def _close(self) -> None:
         with anyio.CancelScope(shield=True):  # closing sockets is bounded, leaving them open is not
@@ -171,10 +173,15 @@ class BatchCore:
                 "draining", f"the batch drains: {withdrawn} waiting trajectories are not run, {running} finish"
             )
 
-    def _interrupted(self) -> None:
+    def interrupted(self) -> None:
+        """Drain at the first Ctrl-C, and say so."""
         if self._state == "open":
             self.hub.notice("interrupted", "Ctrl-C: draining; press it again to stop at once")
             self.drain()
+
+    def stop_threads(self) -> None:
+        """Cancel what runs, at the second Ctrl-C: threads hear of it in no other way."""
+        self._admission.cancel_running("Ctrl-C")
 
     def check_open(self) -> None:
         """Raise BatchClosed outside the batch's `async with`, WrongThread outside its event loop."""
@@ -231,6 +238,10 @@ class BatchCore:
     def build_sync_client(self, trajectory: SyncTrajectory) -> SyncTrajectoryClient:
         """Build the labelled client that one trajectory uses in threads."""
         return self._clients.build_sync(trajectory)
+
+    def build_plain_sync_client(self) -> UnlabelledSyncClient:
+        """Build an unlabelled client for threads."""
+        return self._clients.plain_sync(self.crossing)
 
     def next_entry(self) -> int:
         """Return the next global entry number, e_j of Eq. 16."""

@@ -7,17 +7,25 @@ What one thread sends arrives in the order it was sent, and runs under that thre
 from __future__ import annotations
 
 import asyncio
+import os
 from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from contextvars import Context, copy_context
-from threading import Lock, get_ident
-from typing import Any, TypeVar
+from functools import partial
+from threading import get_ident
+from typing import TYPE_CHECKING, Any, TypeVar
+from weakref import WeakSet
 
 import anyio
 
-from agentbatch.errors import BatchClosed, WrongThread
+from agentbatch.errors import BatchClosed, TrajectoryCancelled, WrongThread
 from agentbatch.runtime.background import Background
+from agentbatch.runtime.crossed import Crossed, Once, Withdrawn, batch_gone
+
+if TYPE_CHECKING:
+    from agentbatch.runtime.job import EnvironmentJob
+    from agentbatch.runtime.turn import Turn
 
 R = TypeVar("R")
 
@@ -25,62 +33,16 @@ LOOK_AGAIN_S = 2.0
 """How often a waiting thread sees whether the loop it waits for is still there, wall seconds."""
 
 
-def batch_gone() -> BatchClosed:
-    """Build the error of a thread that outlived its batch."""
-    return BatchClosed(
-        "the batch has ended while this thread still ran: wait for your threads (`pool.shutdown()`, `thread.join()`) "
-        "inside the batch's `with` block"
-    )
+_open: WeakSet[Crossing] = WeakSet()
 
 
-class Crossed:
-    """A coroutine function at work on the loop for a thread that waits for it."""
+def _after_fork() -> None:
+    for crossing in _open:  # the loop's thread stayed behind: whoever waited for it would wait for ever
+        crossing.closed = crossing.forked = True
 
-    def __init__(self, function: Callable[..., Awaitable[Any]], args: tuple[Any, ...], among: set[Crossed]) -> None:
-        self._function = function
-        self._args = args
-        self._among = among
-        self._scope: anyio.CancelScope | None = None
-        self._cancel_asked = False
-        self.ended = Lock()
-        self.ended.acquire()
-        self.value: Any = None
-        self.error: BaseException | None = None
-        self.cancelled = False
 
-    def refuse(self) -> None:
-        """Do not begin: the batch has closed since the thread looked."""
-        self._end(batch_gone())
-
-    async def work(self) -> None:
-        """Run to the end, which wakes the thread."""
-        error: BaseException | None = None
-        self._among.add(self)
-        self._scope = scope = anyio.CancelScope()
-        if self._cancel_asked:
-            scope.cancel()
-        try:
-            with scope:
-                self.value = await self._function(*self._args)
-            self.cancelled = scope.cancelled_caught
-        except anyio.get_cancelled_exc_class():
-            self.cancelled = True
-            raise
-        except BaseException as raised:  # the waiting thread's, SystemExit too: the loop goes on
-            error = raised
-        finally:
-            self._end(error)
-
-    def _end(self, error: BaseException | None) -> None:
-        self.error = error
-        self._among.discard(self)
-        self.ended.release()
-
-    def cancel(self) -> None:
-        """Cancel the work, on the loop thread."""
-        self._cancel_asked = True
-        if self._scope is not None:
-            self._scope.cancel()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 class Crossing:
@@ -98,9 +60,13 @@ class Crossing:
         self._arrived: anyio.Event
         self._arrivals: deque[tuple[Crossed, Context]] = deque()
         self.closed = True
+        self.forked = False
         self.all: set[Crossed] = set()
         self.blocks: set[anyio.Event] = set()
         """What `SyncAgentBatch.trajectory` blocks wait for; set when the batch closes before they end."""
+        self.turns: set[Turn] = set()
+        self.jobs: set[EnvironmentJob] = set()
+        """Turns and jobs that threads have under way."""
 
     def open(self) -> None:
         """Bind to the running event loop."""
@@ -117,6 +83,11 @@ class Crossing:
         self._arrived = anyio.Event()
         self.background.start_soon(self._start_arrivals, name="calls from threads")
         self.closed = False
+        _open.add(self)
+
+    def begin(self, function: Callable[..., Awaitable[Any]], *args: Any) -> None:
+        """Start a coroutine function beside the batch, on the loop thread, also from what a thread sent there."""
+        self._arrive(Crossed(function, args, self.all), copy_context())
 
     def _arrive(self, work: Crossed, context: Context) -> None:
         if self.closed:
@@ -133,7 +104,10 @@ class Crossing:
                 self._arrived = anyio.Event()
                 while self._arrivals:
                     work, context = self._arrivals.popleft()
-                    context.run(self.background.start_soon, work.work)
+                    if self.closed:  # since it arrived
+                        work.refuse()
+                        continue
+                    context.run(partial(self.background.start_soon, work.work, name=work.name))
         finally:
             for work, _ in self._arrivals:
                 work.refuse()
@@ -180,7 +154,15 @@ class Crossing:
                 "traj.act()`, or run the function in a thread (map_sync, anyio.to_thread.run_sync)"
             )
         if self.closed:
-            raise batch_gone()
+            raise self._gone()
+
+    def _gone(self) -> BatchClosed:
+        if self.forked:
+            return BatchClosed(
+                "this process is a fork of the one that runs the batch: use client, environment and act in that one, "
+                "and start processes with run_process or multiprocessing's 'spawn'"
+            )
+        return batch_gone()
 
     # -- across ---------------------------------------------------------------------------------------------------
 
@@ -197,8 +179,7 @@ class Crossing:
             BaseException: what the function raised.
         """
         self.check_thread()
-        ended = Lock()
-        ended.acquire()
+        ended = Once()
         values: list[R] = []
         errors: list[BaseException] = []
 
@@ -208,7 +189,7 @@ class Crossing:
             except BaseException as error:
                 errors.append(error)
             finally:
-                ended.release()
+                ended.set()
 
         self.post(work)
         self.wait(ended)
@@ -270,15 +251,15 @@ class Crossing:
             self.wait(work.ended)
             raise
 
-    def wait(self, ended: Lock) -> None:
-        """Block until `ended` is free.
+    def wait(self, ended: Once) -> None:
+        """Block until `ended` is set.
 
         Raises:
             BatchClosed: the batch ended, and its loop perhaps with it.
         """
-        while not ended.acquire(timeout=LOOK_AGAIN_S):
+        while not ended.wait(LOOK_AGAIN_S):
             if self.closed:
-                raise batch_gone()
+                raise self._gone()
 
     def close(self) -> None:
         """Let no thread across any more, and none wait for what will not come; on the loop thread."""
@@ -286,6 +267,10 @@ class Crossing:
         for block in self.blocks:
             block.set()
 
-
-class Withdrawn(Exception):
-    """The work that a thread waited for was cancelled."""
+    def abandon(self) -> None:
+        """End the turns and jobs of threads that outlive the batch: nobody else will."""
+        error = TrajectoryCancelled("the batch ended while its thread still ran")
+        for turn in tuple(self.turns):
+            turn.finish(error)
+        while self.jobs:
+            self.jobs.pop().leave(error)

@@ -51,7 +51,7 @@ class HealthWatch:
             "answers", details={"worker": url},
         )  # fmt: skip
         if batch.background.running:  # not when a stream outlived its batch: nobody is left to place turns for
-            batch.background.start_soon(self._bring_back, url)
+            batch.crossing.begin(self._bring_back, url)
 
     async def _bring_back(self, url: str) -> None:
         due_s = anyio.current_time()

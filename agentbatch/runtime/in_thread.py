@@ -1,8 +1,13 @@
-"""Runs a synchronous step loop in a worker thread of its own, under the admission slot of its trajectory."""
+"""Runs a synchronous step loop in a worker thread of its own, under the admission slot of its trajectory.
+
+A thread cannot be stopped. One that runs on although its trajectory was told to stop is an overrun, as a tool's is
+(`tool.py`): the result is there at once, the slot comes back when the thread has ended.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -17,7 +22,7 @@ if TYPE_CHECKING:
 
 
 async def solve_in_thread(solve: Callable[[SyncTrajectory, Any], Any], trajectory: Trajectory, task: Any) -> Any:
-    """Return what `solve(trajectory.sync, task)` returns; wait for its thread also when cancelled.
+    """Return what `solve(trajectory.sync, task)` returns; when cancelled, wait for its thread no more than a moment.
 
     Raises:
         Exception: what `solve` raised; TrajectoryCancelled where that was no Exception.
@@ -27,20 +32,26 @@ async def solve_in_thread(solve: Callable[[SyncTrajectory, Any], Any], trajector
     values: list[Any] = []
     errors: list[BaseException] = []
 
+    begun = Lock()  # taken by the thread, or by us where it was cancelled before it began: then it never does
+
     def work() -> None:
+        if not begun.acquire(blocking=False):
+            return
         try:
             values.append(solve(sync, task))
         except BaseException as error:
             errors.append(error)
-
-    async with anyio.create_task_group() as group:
-        group.start_soon(sync.until, ended)  # hears of a cancellation, which the wait for a thread does not
-        try:
-            # a limiter of its own: admission is the only limit (anyio's default is 40 threads)
-            await anyio.to_thread.run_sync(work, limiter=anyio.CapacityLimiter(1))
         finally:
-            ended.set()
-    await anyio.lowlevel.checkpoint_if_cancelled()
+            sync.crossing.post(ended.set)
+
+    try:
+        # a limiter of its own: admission is the only limit (anyio's default is 40 threads)
+        await anyio.to_thread.run_sync(work, limiter=anyio.CapacityLimiter(1), abandon_on_cancel=True)
+        await anyio.lowlevel.checkpoint_if_cancelled()
+    except anyio.get_cancelled_exc_class():
+        if not begun.acquire(blocking=False) and not await sync.wind_down(ended):
+            trajectory.outlived_by = ended
+        raise
     if errors:
         error = errors.pop()
         if isinstance(error, Exception):

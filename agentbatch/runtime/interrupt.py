@@ -19,12 +19,13 @@ class DrainFirst:
     """A SIGINT handler: drains at the first signal, and hands later ones to the handler it found.
 
     Args:
-        drain: called on the event loop's thread, soon after the signal.
+        drain: called at the first signal, within the handler. stop: at later ones.
         before: the handler found, which stops the program.
     """
 
-    def __init__(self, drain: Callable[[], None], before: Any) -> None:
+    def __init__(self, drain: Callable[[], None], stop: Callable[[], None], before: Any) -> None:
         self._drain = drain
+        self._stop = stop
         self.before = before
         self.signals = 0
         self.ended = False
@@ -39,9 +40,15 @@ class DrainFirst:
             if isinstance(before, DrainFirst):  # a batch within a batch, or beside it: both drain
                 before(number, frame)
             return
-        while isinstance(before, DrainFirst) and not self.ended:
-            before = before.before
-        before(number, frame)
+        if self.ended:  # then it is no more than the way to the handler that it found
+            before(number, frame)
+            return
+        handler: Any = self
+        while isinstance(handler, DrainFirst):
+            if not handler.ended:
+                handler._stop()
+            handler = handler.before
+        handler(number, frame)
 
     def __repr__(self) -> str:
         return f"<DrainFirst signals={self.signals} before={self.before!r}>"
@@ -55,13 +62,17 @@ def past_ended(handler: Any) -> Any:
 
 
 @contextmanager
-def drains_on_interrupt(drain: Callable[[], None]) -> Iterator[bool]:
-    """Install a `DrainFirst` for a block; yields whether it could."""
+def drains_on_interrupt(drain: Callable[[], None], stop: Callable[[], None] = lambda: None) -> Iterator[bool]:
+    """Install a `DrainFirst` for a block; yields whether it could. Only the main thread can.
+
+    Args:
+        drain, stop: what a signal handler may call at any time; see `soon`.
+    """
     before = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or not _stops_the_program(before):
         yield False
         return
-    handler = DrainFirst(_soon(drain), before)
+    handler = DrainFirst(drain, stop, before)
     signal.signal(signal.SIGINT, handler)
     try:
         yield True
@@ -80,7 +91,7 @@ def _stops_the_program(handler: Any) -> bool:
     return str(getattr(function, "__module__", "")).partition(".")[0] in ("asyncio", "trio")
 
 
-def _soon(drain: Callable[[], None]) -> Callable[[], None]:
+def soon(drain: Callable[[], None]) -> Callable[[], None]:
     """Return a function that a signal handler may call, and that has `drain` called between two steps of the loop."""
     token: Any = anyio.lowlevel.current_token()
     wrapped = getattr(token, "native_token", token)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, suppress
 from functools import partial, wraps
-from threading import Lock
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -15,10 +14,14 @@ from anyio.from_thread import start_blocking_portal
 from agentbatch.errors import BatchClosed, TrajectoryCancelled
 from agentbatch.runtime import current
 from agentbatch.runtime.batch import AgentBatch
-from agentbatch.runtime.crossing import Crossed, Crossing, Withdrawn, batch_gone
+from agentbatch.runtime.clients import UnlabelledSyncClient
+from agentbatch.runtime.crossed import Crossed, Once, Withdrawn, batch_gone
+from agentbatch.runtime.crossing import Crossing
+from agentbatch.runtime.interrupt import drains_on_interrupt
 from agentbatch.runtime.options import BatchOptions
 from agentbatch.runtime.results import Result
 from agentbatch.runtime.statistics import BatchStatistics
+from agentbatch.runtime.sync_results import results_as_completed
 from agentbatch.runtime.sync_trajectory import SyncTrajectory
 
 P = ParamSpec("P")
@@ -53,10 +56,18 @@ class SyncAgentBatch:
 
     def __enter__(self) -> SyncAgentBatch:
         with ExitStack() as stack:
+            interrupts = stack.enter_context(ExitStack())  # closed last: Ctrl-C must not break off the end of the batch
             portal = stack.enter_context(start_blocking_portal("asyncio"))
             stack.enter_context(portal.wrap_async_context_manager(self._batch))
             token = current.batch.set(self._batch)
             stack.callback(current.batch.reset, token)
+            if self._batch.drain_on_interrupt:
+                post = self._batch.crossing.post  # writes to a pipe, takes no lock: safe in a signal handler
+                interrupts.enter_context(
+                    drains_on_interrupt(
+                        partial(post, self._batch.interrupted), partial(post, self._batch.stop_threads)
+                    )
+                )
             self._stack = stack.pop_all()
         self._entered = True
         return self
@@ -77,8 +88,7 @@ class SyncAgentBatch:
     ) -> list[Result[R]]:
         """Run `solve(trajectory, task)` for every task, each in a thread of its own, CS at once; see `AgentBatch.map`.
 
-        KeyboardInterrupt cancels the run: model calls under way are waited for, everything else ends, the record is
-        complete, and it is raised again.
+        The first Ctrl-C drains, the second cancels the run and raises KeyboardInterrupt; the record is complete.
 
         Raises:
             UsageError: `solve` is a coroutine function, or two tasks have the same key; nothing has run then.
@@ -86,9 +96,23 @@ class SyncAgentBatch:
             WrongThread: called on the batch's own event loop, as from an event hook.
         """
         try:
-            return self._crossing.run(partial(self._batch.map_sync, solve, tasks, key=key))
+            # read here: what yields the tasks may take its time, or use what belongs to this thread
+            return self._crossing.run(partial(self._batch.map_sync, solve, list(tasks), key=key))
         except Withdrawn:
             raise batch_gone() from None
+
+    def as_completed(
+        self, solve: Callable[[SyncTrajectory, T], R], tasks: Iterable[T], *, key: Callable[[T], object] | None = None
+    ) -> AbstractContextManager[Iterator[Result[R]]]:
+        """Run tasks as `map` does; `with … as results: for result in results:` gives each as it ends.
+
+        A slow reader holds nothing up. Leaving the block early cancels the trajectories that have not ended.
+
+        Raises:
+            UsageError, BatchClosed, WrongThread: as `map`, on entry.
+        """
+        self._crossing.check_thread()
+        return results_as_completed(self._batch, solve, list(tasks), key)
 
     def trajectory(self, key: object) -> ThreadTrajectory:
         """Run a `with` block in the calling thread as one trajectory; what the block raises passes through.
@@ -102,6 +126,31 @@ class SyncAgentBatch:
             BatchClosed: outside the batch's `with`.
         """
         return ThreadTrajectory(self._batch, self._crossing, key)
+
+    def drain(self) -> None:
+        """Admit no more trajectories, and let those that run finish; see `AgentBatch.drain`.
+
+        Raises:
+            BatchClosed: outside the batch's `with`.
+        """
+        self._crossing.call_anywhere(self._batch.drain)
+
+    def resize(self, *, cs: int | None = None, ce: int | Mapping[str, int] | None = None) -> None:
+        """Change limits while the batch runs; see `AgentBatch.resize`.
+
+        Raises:
+            UsageError, StartUpError, BatchClosed: as there.
+        """
+        self._crossing.call_anywhere(partial(self._batch.resize, cs=cs, ce=ce))
+
+    def plain_client(self) -> UnlabelledSyncClient:
+        """Return an unlabelled `openai.OpenAI` around the threads' pool, for calls that belong to no trajectory.
+
+        Raises:
+            UsageError: the batch has no base_url. BatchClosed: outside the batch's `with`.
+        """
+        self._crossing.check_thread()
+        return self._batch.build_plain_sync_client()
 
     def statistics(self) -> BatchStatistics:
         """Return what the batch does right now."""
@@ -118,7 +167,7 @@ class ThreadTrajectory:
         self._batch = batch
         self._crossing = crossing
         self._key = key
-        self._entered = Lock()
+        self._entered = Once()
         self._left: anyio.Event | None = None
         self._left_by_thread = False
         self._error: Exception | None = None
@@ -128,7 +177,6 @@ class ThreadTrajectory:
 
     def __enter__(self) -> SyncTrajectory:
         crossing = self._crossing
-        self._entered.acquire()
         self._work = work = crossing.start(self._hold)
         try:
             crossing.wait(self._entered)
@@ -150,7 +198,7 @@ class ThreadTrajectory:
                 self._left = left = anyio.Event()
                 self._crossing.blocks.add(left)
                 self._sync = trajectory.sync
-                self._entered.release()
+                self._entered.set()
                 try:
                     await trajectory.sync.until(left)
                 finally:
@@ -161,7 +209,7 @@ class ThreadTrajectory:
                     raise self._error
         finally:
             if self._sync is None:  # never admitted
-                self._entered.release()
+                self._entered.set()
 
     def _leave(self, error: Exception | None) -> None:
         self._left_by_thread = True
@@ -172,7 +220,8 @@ class ThreadTrajectory:
     def __exit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
     ) -> None:
-        current.trajectory.reset(self._token)
+        with suppress(ValueError):  # a generator's block may be entered in one thread and left in another
+            current.trajectory.reset(self._token)
         error = exc if exc is None or isinstance(exc, Exception) else TrajectoryCancelled(f"ended by {exc!r}")
         work = self._work
         if work is None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from openai import OpenAI, Stream
 
-from agentbatch.runtime.crossing import batch_gone
+from agentbatch.runtime.crossed import batch_gone
 from agentbatch.runtime.request import (
     TURN_ENDPOINTS,
     USAGE_ENDPOINTS,

@@ -44,13 +44,13 @@ class ThreadStream(Stream[T]):
                 turn.finish()
                 raise
             except BaseException as error:
-                late = turn.late(error)
-                turn.finish(late or error)
+                reason = turn.reason(error)
+                turn.finish(reason or error)
                 # openai 2 leaves it open, and the server generates on for nobody
                 with contextlib.suppress(Exception):
                     self._inner.response.close()
-                if late is not None:
-                    raise late from error
+                if reason is not None:
+                    raise reason from error
                 raise
             finally:
                 turn.reading = False
@@ -122,10 +122,10 @@ def observe_body(response: Any, turn: ThreadTurn) -> None:
             except StopIteration:
                 break
             except BaseException as error:
-                late = turn.late(error)
-                turn.finish(late or error)
-                if late is not None:
-                    raise late from error
+                reason = turn.reason(error)
+                turn.finish(reason or error)
+                if reason is not None:
+                    raise reason from error
                 raise
             finally:
                 turn.reading = within

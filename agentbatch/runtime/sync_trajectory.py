@@ -5,21 +5,23 @@ Nothing is decided here: jobs, turns and tickets are those of the async side, on
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial, wraps
 from inspect import isawaitable
 from threading import Event
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import anyio
 
-from agentbatch.errors import SlotConflict, TrajectoryCancelled, TrajectoryTimeout
+from agentbatch.errors import BatchClosed, TrajectoryCancelled, TrajectoryTimeout
 from agentbatch.runtime import current
-from agentbatch.runtime.checks import check_seconds
-from agentbatch.runtime.crossing import Crossed, Withdrawn
-from agentbatch.runtime.job import EnvironmentJob, current_job, within_job
+from agentbatch.runtime.crossed import Crossed, Withdrawn
+from agentbatch.runtime.job import current_job, within_job
 from agentbatch.runtime.results import Timing, Usage
+from agentbatch.runtime.sync_environment import SyncEnvironment
 from agentbatch.runtime.tool import is_async
 
 if TYPE_CHECKING:
@@ -28,6 +30,9 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+MOMENT_S = 0.25
+"""How long a thread may take to hear that it is to stop before it counts as an overrun, wall seconds."""
 
 
 class Stop:
@@ -44,7 +49,7 @@ class SyncTrajectory:
 
     Any number of threads may use it, but never the event loop's own. It cannot stop a thread: once the trajectory is
     cancelled, the thread's wait for an environment slot ends, and its next use of client or environment raises
-    `TrajectoryCancelled`; the admission slot is held until the thread has really ended.
+    `TrajectoryCancelled`; its result does not wait for the thread, the admission slot does.
     """
 
     def __init__(self, trajectory: Trajectory, parent: SyncTrajectory | None = None) -> None:
@@ -110,6 +115,28 @@ class SyncTrajectory:
             result = tool(*args)
             return self.run(_finish, result) if isawaitable(result) else result
 
+    def run_process(
+        self,
+        command: str | Sequence[str],
+        *,
+        stdin: bytes = b"",
+        cwd: str | os.PathLike[str] | None = None,
+        env: Mapping[str, str] | None = None,
+        resource: str = "default",
+        timeout_s: float | None = None,
+        grace_s: float = 5.0,
+    ) -> subprocess.CompletedProcess[bytes]:
+        """Run a command as an environment job, which unlike a thread can be stopped; see `Trajectory.run_process`.
+
+        Raises:
+            OSError, EnvironmentTimeout: as there.
+            TrajectoryCancelled, TrajectoryTimeout: the trajectory ended meanwhile, and the command's group with it.
+        """
+        options: dict[str, Any] = {"stdin": stdin, "cwd": cwd, "env": env, "resource": resource}
+        run = partial(self.trajectory.run_process, command, timeout_s=timeout_s, grace_s=grace_s, **options)
+        done: subprocess.CompletedProcess[bytes] = self.run(run)
+        return done
+
     def child(self, name: str) -> SyncTrajectory:
         """Return the child called `name`, for the same threads; see `Trajectory.child`."""
 
@@ -121,7 +148,12 @@ class SyncTrajectory:
 
     def cancel(self, reason: str = "cancelled by the harness") -> None:
         """Cancel this trajectory alone; its result is `Failed` with a `TrajectoryCancelled` that gives `reason`."""
-        self.crossing.call_anywhere(self.trajectory.cancel, reason)
+        cancel = self.trajectory.cancel
+        if self.crossing.on_loop_thread:
+            cancel(reason)
+        else:
+            with suppress(BatchClosed):  # it has ended with its batch
+                self.crossing.call(cancel, reason)
 
     @property
     def is_open(self) -> bool:
@@ -225,64 +257,26 @@ class SyncTrajectory:
         try:
             await ended.wait()
         except anyio.get_cancelled_exc_class():
-            self.stop(self.trajectory.ending.error())
+            await self.wind_down(ended)
             with anyio.CancelScope(shield=True):
                 await ended.wait()
             raise
 
-
-class SyncEnvironment:
-    """A `with` block that runs while its job holds an environment slot; see `EnvironmentJob`. Use each object once.
-
-    Raises:
-        SlotConflict: on entry, when the thread holds a slot of another resource of the same batch, or the object was
-            used before.
-        TrajectoryClosed, TrajectoryCancelled, BatchClosed: on entry, when the trajectory or its batch has ended, or
-            does while the job waits.
-        WrongThread: on entry, on the event loop's thread.
-        EnvironmentTimeout: on exit, when the block held its slot for longer than its time-out.
-    """
-
-    __slots__ = ("_default_s", "_job", "_limit_s", "_sync", "_used")
-
-    def __init__(self, sync: SyncTrajectory, resource: str, timeout_s: float | None) -> None:
-        trajectory = sync.trajectory
-        self._sync = sync
-        self._job = EnvironmentJob(trajectory, trajectory.batch.gate(resource))
-        self._limit_s = None if timeout_s is None else check_seconds("timeout_s", timeout_s)
-        self._default_s = trajectory.batch.options.environment_timeout_s.get(resource)
-        self._used = False
-
-    def __enter__(self) -> EnvironmentJob:
-        if self._used:
-            raise SlotConflict("an environment() block was entered twice: call environment() anew for each block")
-        self._used = True
-        job = self._job
-        try:
-            self._sync.run(job.__aenter__)
-        except BaseException as error:  # KeyboardInterrupt may have come after the grant
-            self._sync.crossing.post(job.withdraw, error)
-            raise
-        job.follow(inside=True)
-        return job
-
-    def __exit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
-    ) -> None:
-        job, limit_s = self._job, self._limit_s
-        job.follow(inside=False)
-        if limit_s is None and not job.joined:
-            limit_s = self._default_s
-        if limit_s is None or job.held_s() <= limit_s:
-            self._sync.crossing.post(job.leave, exc)
-            return
-        late = job.timeout(limit_s)
-        self._sync.crossing.post(job.leave_late, late)
-        if exc is None:
-            raise late
-
-    def __repr__(self) -> str:
-        return f"<SyncEnvironment {self._job!r}>"
+    async def wind_down(self, ended: anyio.Event) -> bool:
+        """Tell the threads to stop, those that read a stream too; False, and a notice, where one goes on anyway."""
+        trajectory = self.trajectory
+        self.stop(trajectory.ending.error())
+        await trajectory.close_streams()  # wakes a thread that reads one
+        with anyio.move_on_after(MOMENT_S, shield=True):
+            await ended.wait()
+        if not ended.is_set():
+            trajectory.batch.hub.notice(
+                "overrun",
+                f"the thread of trajectory {trajectory.key!r} runs on after it was told to stop; its admission slot "
+                "stays taken until it ends",
+                label=trajectory.label,
+            )
+        return ended.is_set()
 
 
 async def _finish(awaitable: Any) -> Any:

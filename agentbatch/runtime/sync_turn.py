@@ -75,6 +75,7 @@ class ThreadTurn:
             with within_job(job):
                 self._turn = turn = trajectory.begin_turn(self._endpoint, self.streamed, self._started_s)
             turn.resendable = self._resendable
+            self._crossing.turns.add(turn)
         turn.attempts += 1
         return turn.route() if routed else ""
 
@@ -102,6 +103,7 @@ class ThreadTurn:
             turn.first_byte_s = first_byte_s
             turn.read_usage(usage)
             turn.finish(error, ended_s)
+            self._crossing.turns.discard(turn)
 
     # what the thread says
 
@@ -143,11 +145,14 @@ class ThreadTurn:
         """Return how long the turn may still take, wall seconds; None without a limit."""
         return None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
 
-    def late(self, error: BaseException | None = None) -> TurnTimeout | None:
-        """Return the error of a turn whose time is up, where `error` is not one of ours that says more; else None."""
-        if self.left_s() != 0.0 or isinstance(error, AgentBatchError):
-            return None
-        return self._crossing.call(self._timeout) if error is None or isinstance(error, Exception) else None
+    def late(self) -> TurnTimeout | None:
+        """Return the error of a turn whose time is up, or None."""
+        return self._crossing.call(self._timeout) if self.left_s() == 0.0 else None
+
+    def reason(self, error: BaseException) -> TrajectoryCancelled | TrajectoryTimeout | TurnTimeout | None:
+        """Return why we broke off what failed with `error`, or None where we did not, or it says so itself."""
+        ours = isinstance(error, AgentBatchError) or not isinstance(error, Exception)
+        return None if ours else self.told_to_stop()
 
     def bound(self, options: Any, timeout_s: float) -> None:
         """Bound the waits for bytes of one attempt by what is left of the turn: a thread cannot be stopped."""

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import anyio.to_thread
 
+from agentbatch.errors import UsageError
+
 if TYPE_CHECKING:
     from agentbatch.runtime.background import Background
     from agentbatch.runtime.job import EnvironmentJob
@@ -20,6 +22,12 @@ def is_async(tool: Callable[..., Any]) -> bool:
     while isinstance(tool, functools.partial):
         tool = tool.func
     return inspect.iscoroutinefunction(tool) or inspect.iscoroutinefunction(type(tool).__call__)
+
+
+def check_plain(solve: Callable[..., Any], where: str) -> None:
+    """Raise UsageError for a coroutine function, which a thread has no event loop for."""
+    if is_async(solve):
+        raise UsageError(f"{where} runs plain functions, and {solve!r} is a coroutine function: give it to map()")
 
 
 async def run_tool(tool: Callable[..., Any], args: tuple[Any, ...]) -> Any:

@@ -8,6 +8,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
+import anyio
+
 from agentbatch.errors import TrajectoryCancelled, TrajectoryClosed, UsageError
 from agentbatch.events import AttemptFailed
 from agentbatch.policy.caas import Progress
@@ -61,6 +63,8 @@ class Trajectory:
         self.tally = Tally() if tally is None else tally
         self._children: dict[str, ChildTrajectory] = {}
         self.timed_out = False
+        self.outlived_by: anyio.Event | None = None
+        """Set when the thread has ended that ran on after it was told to stop, and that keeps the admission slot."""
         self.sync = SyncTrajectory(self)
 
     # -- what a harness uses ------------------------------------------------------------------------------------
@@ -235,7 +239,7 @@ class Trajectory:
             self.timed_out = self.ending.timed_out
             if self.timed_out:
                 self.tally.timed_out()
-            await self._close_streams()
+            await self.close_streams()
             if self.tally.jobs_open:
                 self.batch.hub.notice(
                     "overrun",
@@ -244,7 +248,8 @@ class Trajectory:
                     label=self.label,
                 )
 
-    async def _close_streams(self) -> None:
+    async def close_streams(self) -> None:
+        """Close what streams on, which ends its turns."""
         for close in tuple(self.open_streams.values()):
             await close_within(close)
 

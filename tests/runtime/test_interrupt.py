@@ -41,12 +41,49 @@ print("end", signal.getsignal(signal.SIGINT) is signal.default_int_handler, flus
 """
 
 
-class Program:
-    """The program above, once its first two trajectories run."""
+SYNC_PROGRAM = """
+import signal, sys, threading, time
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from pathlib import Path
+from concurrent.futures import ThreadPoolExecutor
+from agentbatch import SyncAgentBatch
 
-    def __init__(self, folder: Path, backend: str, options: str = "{}") -> None:
+how, record, options = sys.argv[1], sys.argv[2], eval(sys.argv[3])
+
+def solve(trajectory, n):
+    while not Path(f"{record}.go").exists():
+        with trajectory.environment():
+            Path(f"{record}.{n}").touch()
+            time.sleep(0.01)
+    return n
+
+def own(n):
+    try:
+        with batch.trajectory(n) as trajectory:
+            return solve(trajectory, n)
+    except Exception as error:
+        return type(error).__name__
+
+with SyncAgentBatch(cs=2, ce=2, record=record, **options) as batch:
+    if how == "map":
+        results = batch.map(solve, range(6))
+        print([type(result.error).__name__ if not result.ok else result.value for result in results], flush=True)
+    else:
+        with ThreadPoolExecutor(6) as pool:
+            print(list(pool.map(own, range(6))), flush=True)
+print("after", threading.active_count() == 1, flush=True)
+print("end", signal.getsignal(signal.SIGINT) is signal.default_int_handler, flush=True)
+"""
+
+PROGRAMS = [("asyncio", PROGRAM), ("trio", PROGRAM), ("map", SYNC_PROGRAM), ("pool", SYNC_PROGRAM)]
+
+
+class Program:
+    """A program above, once its first two trajectories run."""
+
+    def __init__(self, folder: Path, how: str, source: str, options: str = "{}") -> None:
         self.record = folder / "run.jsonl"
-        command = [sys.executable, "-c", PROGRAM, backend, str(self.record), options]
+        command = [sys.executable, "-c", source, how, str(self.record), options]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.wait_for(lambda: all(Path(f"{self.record}.{n}").exists() for n in range(2)))
 
@@ -71,9 +108,9 @@ class Program:
         return self.process.returncode, out, err
 
 
-@pytest.mark.parametrize("backend", ["asyncio", "trio"])
-def test_the_first_drains_and_the_program_goes_on(backend: str, tmp_path: Path) -> None:
-    program = Program(tmp_path, backend)
+@pytest.mark.parametrize(("how", "source"), PROGRAMS)
+def test_the_first_drains_and_the_program_goes_on(how: str, source: str, tmp_path: Path) -> None:
+    program = Program(tmp_path, how, source)
     program.interrupt()
     program.wait_for(lambda: program.said('"kind":"draining"'))
     program.go()
@@ -88,9 +125,9 @@ def test_the_first_drains_and_the_program_goes_on(backend: str, tmp_path: Path) 
     assert (summary.completed, summary.cancelled, summary.unfinished) == (2, 4, 0)
 
 
-@pytest.mark.parametrize("backend", ["asyncio", "trio"])
-def test_the_second_stops_as_ever_and_the_record_is_complete(backend: str, tmp_path: Path) -> None:
-    program = Program(tmp_path, backend)
+@pytest.mark.parametrize(("how", "source"), PROGRAMS)
+def test_the_second_stops_as_ever_and_the_record_is_complete(how: str, source: str, tmp_path: Path) -> None:
+    program = Program(tmp_path, how, source)
     program.interrupt()
     program.wait_for(lambda: program.said('"kind":"draining"'))
     program.interrupt()
@@ -106,9 +143,9 @@ def test_the_second_stops_as_ever_and_the_record_is_complete(backend: str, tmp_p
     assert summarize(file).unfinished == 0
 
 
-@pytest.mark.parametrize("options", ["{'drain_on_interrupt': False}"])
-def test_without_it_the_first_stops(options: str, tmp_path: Path) -> None:
-    program = Program(tmp_path, "asyncio", options)
+@pytest.mark.parametrize(("how", "source"), [("asyncio", PROGRAM), ("map", SYNC_PROGRAM)])
+def test_without_it_the_first_stops(how: str, source: str, tmp_path: Path) -> None:
+    program = Program(tmp_path, how, source, "{'drain_on_interrupt': False}")
     program.interrupt()
     status, _, err = program.end()
     assert status != 0

@@ -4,7 +4,7 @@ import _thread
 import sys
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -165,6 +165,22 @@ def test_a_function_that_exits_ends_only_its_own_thread() -> None:
     assert stayed.ok
 
 
+def test_a_generators_block_may_be_left_in_another_thread() -> None:
+    def harness() -> Iterator[SyncTrajectory]:
+        with batch.trajectory("k") as trajectory, trajectory.environment():
+            yield trajectory
+
+    with SyncAgentBatch(cs=1, ce=1) as batch:
+        steps = harness()
+        assert in_thread(lambda: next(steps)).is_open
+        steps.close()
+        assert_nothing_held(batch)
+        steps = harness()
+        next(steps)
+        in_thread(steps.close)
+        assert_nothing_held(batch)
+
+
 # -- cancelling ---------------------------------------------------------------------------------------------------
 
 
@@ -256,6 +272,15 @@ def test_a_trajectory_that_is_out_of_time_is_told_so() -> None:
     assert result.timed_out
 
 
+def test_cancelling_what_has_ended_changes_nothing() -> None:
+    with SyncAgentBatch(cs=1, ce=1) as batch:
+        with batch.trajectory("k") as trajectory:
+            pass
+        trajectory.cancel()
+    trajectory.cancel()
+    assert batch.statistics().trajectories_completed == 1
+
+
 def test_ctrl_c_in_map_cancels_the_run_and_is_raised_again(tmp_path: Path) -> None:
     record = tmp_path / "run.jsonl"
 
@@ -265,7 +290,7 @@ def test_ctrl_c_in_map_cancels_the_run_and_is_raised_again(tmp_path: Path) -> No
         while True:
             trajectory.pause(30)
 
-    with pytest.raises(KeyboardInterrupt), SyncAgentBatch(cs=3, ce=1, record=record) as batch:
+    with pytest.raises(KeyboardInterrupt), SyncAgentBatch(cs=3, ce=1, record=record, drain_on_interrupt=False) as batch:
         batch.map(solve, range(9))
     assert_nothing_held(batch)
     recorded = read_run(record).events
@@ -285,7 +310,7 @@ def test_ctrl_c_while_waiting_for_admission_leaves_nothing_behind() -> None:
         wait_until(lambda: batch.statistics().admission.waiting == 1)
         _thread.interrupt_main()
 
-    with SyncAgentBatch(cs=1, ce=1) as batch, ThreadPoolExecutor(2) as pool:
+    with SyncAgentBatch(cs=1, ce=1, drain_on_interrupt=False) as batch, ThreadPoolExecutor(2) as pool:
         pool.submit(hold)
         holding.wait(30)
         pool.submit(interrupt)

@@ -1,6 +1,9 @@
 """Used from where they cannot work, both sides say so: instead of a dead-lock, or of an error far away."""
 
 import asyncio
+import os
+import subprocess
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -163,3 +166,32 @@ def test_a_trajectory_waits_for_nobody_after_its_end() -> None:
         left_behind.result(30)
         release.set()
     assert "not running" in str(errors[0])
+
+
+FORK = """
+import os
+from agentbatch import BatchClosed, SyncAgentBatch, environment_sync
+
+with SyncAgentBatch(cs=1, ce=1) as batch, batch.trajectory("k") as trajectory:
+    child = os.fork()
+    if not child:
+        for use in (environment_sync, trajectory.environment):
+            try:
+                use().__enter__()
+            except BatchClosed as error:
+                assert "fork" in str(error)
+            else:
+                os._exit(1)
+        assert batch.statistics().admission.held == 1  # what it was
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    with trajectory.environment():
+        pass
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_a_fork_says_so_instead_of_waiting_for_ever() -> None:
+    command = [sys.executable, "-W", "ignore", "-c", FORK]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=50, check=False)
+    assert done.returncode == 0, done.stderr
