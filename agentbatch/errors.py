@@ -39,7 +39,14 @@ class TurnTimeout(TimedOut):
 
 
 class EnvironmentTimeout(TimedOut):
-    """An environment job held its slot for longer than its time-out; waiting for the slot does not count."""
+    """An environment job held its slot for longer than its time-out; waiting for the slot does not count.
+
+    Attributes:
+        stdout, stderr: what the command of `run_process` had written until then.
+    """
+
+    stdout: bytes = b""
+    stderr: bytes = b""
 
 
 class TrajectoryTimeout(TimedOut):

@@ -20,11 +20,13 @@ for a batch that goes on like this, not a forecast: ends of a batch come in whol
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Literal
 
 Kind = Literal["cs", "ce", "inference", "harness", "trajectories", "unknown"]
+
+ROUNDS_TO_NOTHING = 0.005
 
 ENOUGH_S = 30.0
 ENOUGH_COMPLETIONS = 5
@@ -145,7 +147,8 @@ def find_bottleneck(spent: TimeSpent) -> Bottleneck:
         waiting = shares.get(f"waiting:{name}", 0.0)
         gain[f"ce:{name}"] = min(1 / slots, _ratio(waiting, 1 - waiting + drag), others)
     kind, resource = _binding(spent, shares, drag, slack)
-    sentence = _sentence(kind, resource, shares, gain, spent.elasticity)
+    full = [name for name, left in slack.items() if left < ROUNDS_TO_NOTHING]
+    sentence = _sentence(kind, resource, shares, gain, elasticity=spent.elasticity, full=full)
     return Bottleneck(kind=kind, resource=resource, shares=shares, gain=gain, sentence=sentence)
 
 
@@ -198,7 +201,13 @@ def _gain(gain: float) -> str:
 
 
 def _sentence(
-    kind: Kind, resource: str | None, shares: Mapping[str, float], gain: Mapping[str, float], elasticity: float | None
+    kind: Kind,
+    resource: str | None,
+    shares: Mapping[str, float],
+    gain: Mapping[str, float],
+    *,
+    elasticity: float | None,
+    full: Sequence[str],
 ) -> str:
     worth = f"one more slot is worth up to {_gain(gain['cs'])} throughput"
     if kind == "ce":
@@ -220,4 +229,6 @@ def _sentence(
     where = f"{_percent(shares[longest])} of active time is {longest}"
     if kind == "trajectories":
         return f"no limit binds: nobody waits for admission, and the longest chains decide; {where}"
+    if full:
+        return f"CS binds, and CE {full[0]!r} is full as well: raise both; {where}"
     return f"CS binds: others wait for admission, and {where}; {worth}"

@@ -14,8 +14,8 @@ from agentbatch.errors import StartUpError
 from agentbatch.replay.calibrate import calibrate, model_name, takes_ignore_eos
 from agentbatch.replay.options import ReplayOptions
 from agentbatch.replay.text import Calibration
+from agentbatch.runtime.failure import describe
 from agentbatch.runtime.transport import build_http_client
-from agentbatch.runtime.turn import describe
 
 ANSWER_WITHIN_S = 10.0
 """For a server's own endpoints; a first completion may take longer, since a server may still be warming up."""

@@ -13,6 +13,7 @@ from agentbatch.events import Event
 from agentbatch.report.console import stderr
 from agentbatch.runtime.batch import AgentBatch
 from agentbatch.runtime.statistics import BatchStatistics
+from agentbatch.runtime.sync_batch import SyncAgentBatch
 
 REFRESH_S = 0.25
 """How often the display changes at most, wall seconds."""
@@ -21,7 +22,7 @@ LAG_SHOWN_S = 0.1
 
 
 @contextmanager
-def live(batch: AgentBatch, *, total: int | None = None) -> Iterator[None]:
+def live(batch: AgentBatch | SyncAgentBatch, *, total: int | None = None) -> Iterator[None]:
     """Show a running batch until the block ends: `with live(batch, total=9):` inside the batch's `async with`.
 
     Shows nothing where stderr is no terminal. Drawn when something happens in the batch, four times a second at most.
@@ -45,11 +46,10 @@ def live(batch: AgentBatch, *, total: int | None = None) -> Iterator[None]:
                 display.update(Text(lines(batch.statistics(), total)))
 
         draw()
-        batch.hub.add(draw)
         try:
-            yield
+            with batch.listen(draw):
+                yield
         finally:
-            batch.hub.remove(draw)
             draw()
 
 

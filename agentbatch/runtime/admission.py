@@ -6,6 +6,7 @@ import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from functools import partial
+from inspect import isawaitable
 from typing import Any, TypeVar
 
 import anyio
@@ -14,12 +15,12 @@ from agentbatch.errors import BatchDrained, SlotConflict, TrajectoryCancelled, U
 from agentbatch.events import Admitted, TrajectoryEnded
 from agentbatch.runtime import current
 from agentbatch.runtime.clock import BatchClock
+from agentbatch.runtime.failure import describe, outcome_of
 from agentbatch.runtime.gate import Gate, Ticket
 from agentbatch.runtime.hub import Hub
 from agentbatch.runtime.labels import Labels
 from agentbatch.runtime.results import Completed, Failed, Result
 from agentbatch.runtime.trajectory import Trajectory
-from agentbatch.runtime.turn import describe, outcome_of
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -174,7 +175,13 @@ class Admission:
         failed: BaseException
         try:
             async with self.admitted(trajectory, ticket):
-                value = await solve(trajectory, task)
+                running = solve(trajectory, task)
+                if not isawaitable(running):
+                    raise UsageError(
+                        f"map awaits what its function returns, and {solve!r} returned {type(running).__name__}: "
+                        "make it async, or give it to map_sync"
+                    )
+                value = await running
         except Exception as error:
             failed = error
         except anyio.get_cancelled_exc_class() as error:

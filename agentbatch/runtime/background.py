@@ -1,11 +1,12 @@
 """What a batch does beside its trajectories: one task group, opened and closed with the batch.
 
 Lives here: health checks of workers, the event loop's lag, tools that run on after they were told to stop. A task in it
-must not raise: it would cancel the block that the batch runs.
+must not raise: it would end the others.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVarTuple
 
@@ -13,6 +14,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from agentbatch.errors import BatchClosed
+from agentbatch.runtime.transport import runs_on_asyncio
 
 Ts = TypeVarTuple("Ts")
 
@@ -22,14 +24,34 @@ class Background:
 
     def __init__(self) -> None:
         self._group: TaskGroup | None = None
+        self._host: asyncio.Task[None] | None = None
         self._lingering = 0
         self._settled: anyio.Event | None = None
 
     async def open(self) -> None:
-        """Start; close it in the same task."""
-        group = anyio.create_task_group()
-        await group.__aenter__()
-        self._group = group
+        """Start.
+
+        On asyncio the group lives in a task of its own, so that a batch may be entered and left in two tasks, as
+        pytest-asyncio's fixtures do; on trio, in the calling task, which has to close it.
+        """
+        if not runs_on_asyncio():
+            group = anyio.create_task_group()
+            await group.__aenter__()
+            self._group = group
+            return
+        opened = asyncio.Event()
+        self._host = asyncio.create_task(self._live(opened), name="agentbatch background")
+        try:
+            await opened.wait()
+        except BaseException:
+            self._host.cancel()
+            raise
+
+    async def _live(self, opened: asyncio.Event) -> None:
+        async with anyio.create_task_group() as group:
+            self._group = group
+            opened.set()
+            await anyio.sleep_forever()
 
     def start_soon(self, function: Callable[[*Ts], Coroutine[Any, Any, Any]], *args: *Ts, name: object = None) -> None:
         """Run an async function beside the batch, until it returns or the batch ends.
@@ -72,14 +94,18 @@ class Background:
         """Cancel what still runs, and wait for it.
 
         Args:
-            leaving: what the batch's block raised. The group is not told of it, since it would wrap it; and on asyncio
-                a cancellation from outside comes up here a second time, and must not take its place.
+            leaving: what the batch's block raised. The group is not told of it, since it would wrap it; and a
+                cancellation from outside may come up here a second time, and must not take its place.
         """
         group, self._group = self._group, None
         if group is None:
             return
-        group.cancel_scope.shield = True  # the wait is for cancelled tasks only
         group.cancel_scope.cancel()
+        if self._host is not None:
+            with anyio.CancelScope(shield=True):  # the wait is for cancelled tasks only
+                await self._host
+            return
+        group.cancel_scope.shield = True
         try:
             await group.__aexit__(None, None, None)
         except anyio.get_cancelled_exc_class():

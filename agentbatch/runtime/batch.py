@@ -6,8 +6,8 @@ Source: spec §2 (CS, CE, CAAS), §3 (labels). Decisions are in `policy/`; this 
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
 from typing import Literal, TypeVar
 
@@ -194,6 +194,15 @@ class AgentBatch(BatchCore):
         [(trajectory, ticket)] = self._admission.submit(self, [str(key)])
         async with self._admission.admitted(trajectory, ticket):
             yield trajectory
+
+    @contextmanager
+    def listen(self, hook: Callable[[Event], None]) -> Iterator[None]:
+        """Call `hook` with every event for as long as the block runs; one that raises is reported once and dropped."""
+        self.hub.add(hook)
+        try:
+            yield
+        finally:
+            self.hub.remove(hook)
 
     def resize(self, *, cs: int | None = None, ce: int | Mapping[str, int] | None = None) -> None:
         """Change limits while the batch runs. Slots held stay held: a smaller limit is reached as they come back.

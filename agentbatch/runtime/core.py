@@ -23,6 +23,7 @@ from agentbatch.runtime.clients import Clients, UnlabelledSyncClient
 from agentbatch.runtime.clock import BatchClock
 from agentbatch.runtime.collector import relaxed_collector
 from agentbatch.runtime.crossing import Crossing
+from agentbatch.runtime.failure import outcome_of
 from agentbatch.runtime.gate import Gate
 from agentbatch.runtime.health import watched_workers
 from agentbatch.runtime.hub import Hub
@@ -34,7 +35,6 @@ from agentbatch.runtime.statistics import BatchStatistics, snapshot
 from agentbatch.runtime.sync_client import SyncTrajectoryClient
 from agentbatch.runtime.sync_trajectory import SyncTrajectory
 from agentbatch.runtime.trajectory import Trajectory
-from agentbatch.runtime.turn import outcome_of
 from agentbatch.runtime.workers import Workers
 from agentbatch.trace.recorder import Recorder
 
@@ -257,5 +257,7 @@ class BatchCore:
         return text if key == "EMPTY" else text.replace(key, "[api key]")
 
     def __repr__(self) -> str:
-        options = self.options
-        return f"<{type(self).__name__} {options.run!r} {self._state} cs={options.cs} ce={dict(options.ce)}>"
+        state = "draining" if self._state == "open" and self._admission.gate.closed else self._state
+        ce = {name: gate.statistics().capacity for name, gate in self._gates.items()}
+        cs = self._admission.gate.statistics().capacity
+        return f"<{type(self).__name__} {self.options.run!r} {state} cs={cs} ce={ce}>"

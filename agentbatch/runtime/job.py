@@ -17,6 +17,7 @@ import anyio.lowlevel
 
 from agentbatch.errors import EnvironmentTimeout, SlotConflict
 from agentbatch.events import JobEnded, Outcome
+from agentbatch.runtime.failure import is_timeout
 from agentbatch.runtime.gate import Gate, Ticket
 
 if TYPE_CHECKING:
@@ -59,8 +60,8 @@ class EnvironmentJob:
     """
 
     __slots__ = (
-        "_default_s", "_entered_s", "_gate", "_host", "_late", "_operations", "_outer", "_overrun", "_scope", "_ticket",
-        "_timeout_s", "_trajectory", "_turns", "_used", "_users",
+        "_counted", "_default_s", "_entered_s", "_gate", "_host", "_late", "_operations", "_outer", "_overrun",
+        "_scope", "_ticket", "_timeout_s", "_trajectory", "_turns", "_used", "_users", "output",
     )  # fmt: skip
 
     def __init__(
@@ -72,6 +73,8 @@ class EnvironmentJob:
         self._default_s = default_s
         self._entered_s = 0.0
         self._scope: anyio.CancelScope | None = None
+        self._counted = False
+        self.output = b"", b""  # what its command had written when it was stopped
         self._late: BaseException | None = None
         """What told the job to stop, where it did not end at once."""
         self._overrun = False
@@ -193,19 +196,27 @@ class EnvironmentJob:
         finally:
             if scope.cancel_called:
                 timeout = self.timeout(self._timeout_s or 0.0)
-                holder = self._host or self
-                if not isinstance(holder._late, Exception):
-                    holder._late = timeout
+                timeout.stdout, timeout.stderr = self.output
+                self._mark_late(timeout)
         return timeout if scope.cancelled_caught else None
 
     def timeout(self, limit_s: float) -> EnvironmentTimeout:
         """Build the error of a job whose time is up."""
         return EnvironmentTimeout(
-            f"a job of {self._trajectory.key!r} held a slot of {self.resource!r} for longer than {limit_s:g} s "
-            "and was stopped: raise environment_timeout_s, or see what its tool was doing"
+            f"a job of {self._trajectory.key!r} held a slot of {self.resource!r} for longer than {limit_s:g} s: "
+            "raise timeout_s or environment_timeout_s, or see what its tool was doing"
         )
 
-    # -- for threads, which enter on the loop thread and are their job's only task (`sync_trajectory.py`) ---------
+    def _mark_late(self, error: BaseException) -> None:
+        """Note what told the job to stop, and count a time-out when it strikes, once."""
+        holder = self._host or self
+        if not isinstance(holder._late, Exception):
+            holder._late = error
+        if is_timeout(error) and not holder._counted:
+            holder._counted = True
+            holder._trajectory.tally.timed_out()
+
+    # -- for threads, see `sync_environment` ------------------------------------------------------------------------
 
     def follow(self, inside: bool) -> None:
         """Make this the current job of the calling thread, or the one around it current again."""
@@ -219,8 +230,7 @@ class EnvironmentJob:
 
     def held_s(self) -> float:
         """Return how long the slot has been held for this block, seconds: since its grant, or since it joined."""
-        elapsed_s: float = self._trajectory.clock.now() - self._entered_s
-        return elapsed_s
+        return float(self._trajectory.clock.now() - self._entered_s)
 
     def leave_late(self, error: BaseException) -> None:
         """Leave as an overrun: a thread went on although the job's time was up."""
@@ -246,7 +256,7 @@ class EnvironmentJob:
         """Note that something of this job runs on, though `error` told it to stop."""
         holder = self._host or self
         holder._overrun = True
-        holder._late = holder._late or error
+        self._mark_late(error)
         self._trajectory.batch.hub.notice(
             "overrun",
             f"{what} in a job of {self._trajectory.key!r} runs on after it was told to stop; its slot of "
@@ -258,6 +268,8 @@ class EnvironmentJob:
         ticket = self._ticket
         if ticket is None or not ticket.open:
             return False
+        if error is not None and ticket.granted_s is not None:
+            self._mark_late(error)
         ended_s = self._trajectory.clock.now()
         handed_on = self._gate.leave(ticket)
         left = self._trajectory.place.job_withdrew if ticket.granted_s is None else self._trajectory.place.job_ended

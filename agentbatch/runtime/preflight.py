@@ -9,8 +9,8 @@ import anyio
 import openai
 
 from agentbatch.errors import StartUpError
+from agentbatch.runtime.failure import broken_connection, describe
 from agentbatch.runtime.hub import Hub
-from agentbatch.runtime.turn import describe
 
 ANSWER_WITHIN_S = 10.0
 
@@ -50,7 +50,7 @@ async def check_reachable(client: openai.AsyncOpenAI, base_urls: Sequence[str], 
 
 
 def _unreachable(url: str, error: Exception) -> StartUpError:
-    cause = describe(error.__cause__ or error)
+    cause = describe(broken_connection(error) or error.__cause__ or error)
     reason = StartUpError(
         f"cannot reach {url}: {cause}; is the server running, and is the URL right (it usually ends in /v1)?"
     )

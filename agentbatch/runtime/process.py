@@ -62,23 +62,24 @@ async def run_in_group(
     pipe = subprocess.PIPE
     start = _Start(partial(anyio.open_process, command, stdin=pipe, stdout=pipe, stderr=pipe, **options))
     beside.start_soon(beside.linger, start.run)
-    output: dict[str, bytes] = {}
+    output = {"stdout": bytearray(), "stderr": bytearray()}
     try:
         await start.ended.wait()
         process = start.process()
         async with anyio.create_task_group() as group:
             group.start_soon(_feed, process, stdin)
             for name, stream in (("stdout", process.stdout), ("stderr", process.stderr)):
-                group.start_soon(_read, stream, name, output)
+                group.start_soon(_read, stream, output[name])
         status = await process.wait()
     except BaseException as error:
+        job.output = bytes(output["stdout"]), bytes(output["stderr"])
         with anyio.CancelScope(shield=True):  # bounded: the start, the grace, then KILLED_WITHIN_S
             await start.ended.wait()
             if start.error is None:
                 await _end(start.process(), grace_s, error, job, beside)
         raise
     await process.aclose()
-    return subprocess.CompletedProcess(command, status, output["stdout"], output["stderr"])
+    return subprocess.CompletedProcess(command, status, bytes(output["stdout"]), bytes(output["stderr"]))
 
 
 class _Start:
@@ -125,9 +126,10 @@ async def _feed(process: Process, data: bytes) -> None:
         await stdin.aclose()
 
 
-async def _read(stream: ByteReceiveStream | None, name: str, output: dict[str, bytes]) -> None:
+async def _read(stream: ByteReceiveStream | None, output: bytearray) -> None:
     assert stream is not None  # noqa: S101 - a pipe was asked for
-    output[name] = b"".join([chunk async for chunk in stream])
+    async for chunk in stream:
+        output += chunk
 
 
 async def _end(process: Process, grace_s: float, error: BaseException, job: EnvironmentJob, beside: Background) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from functools import partial, wraps
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -12,6 +12,7 @@ import anyio
 from anyio.from_thread import start_blocking_portal
 
 from agentbatch.errors import BatchClosed, TrajectoryCancelled
+from agentbatch.events import Event
 from agentbatch.runtime import current
 from agentbatch.runtime.batch import AgentBatch
 from agentbatch.runtime.clients import UnlabelledSyncClient
@@ -126,6 +127,16 @@ class SyncAgentBatch:
             BatchClosed: outside the batch's `with`.
         """
         return ThreadTrajectory(self._batch, self._crossing, key)
+
+    @contextmanager
+    def listen(self, hook: Callable[[Event], None]) -> Iterator[None]:
+        """Call `hook` with every event for as long as the block runs, on the batch's own thread; see `AgentBatch`."""
+        hub = self._batch.hub
+        self._crossing.call_anywhere(hub.add, hook)
+        try:
+            yield
+        finally:
+            self._crossing.call_anywhere(hub.remove, hook)
 
     def drain(self) -> None:
         """Admit no more trajectories, and let those that run finish; see `AgentBatch.drain`.

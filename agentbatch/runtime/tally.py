@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from agentbatch.runtime.failure import is_timeout
 from agentbatch.runtime.results import Usage
-from agentbatch.runtime.turn import is_timeout
 
 if TYPE_CHECKING:
     from agentbatch.runtime.gate import Ticket
@@ -60,7 +60,7 @@ class Tally:
         if self.outer is not None:
             self.outer.job_granted()
 
-    def job_ended(self, ticket: Ticket, ended_s: float, error: BaseException | None) -> None:
+    def job_ended(self, ticket: Ticket, ended_s: float) -> None:
         """Count a job that gave its slot back, or withdrew before it had one."""
         spent = self.spent
         if ticket.granted_s is None:
@@ -70,10 +70,11 @@ class Tally:
             spent["environment_s"] += ended_s - ticket.granted_s
             self.jobs_open -= 1
             self._used["environment_jobs"] += 1
-            self._used["timeouts"] += is_timeout(error)
         if self.outer is not None:
-            self.outer.job_ended(ticket, ended_s, error)
+            self.outer.job_ended(ticket, ended_s)
 
     def timed_out(self) -> None:
-        """Count the trajectory's own time-out."""
+        """Count a time-out of a job, when it strikes, or of the trajectory."""
         self._used["timeouts"] += 1
+        if self.outer is not None:
+            self.outer.timed_out()

@@ -16,6 +16,7 @@ from agentbatch.policy.caas import Progress
 from agentbatch.runtime import current
 from agentbatch.runtime.checks import check_seconds
 from agentbatch.runtime.ending import Ending
+from agentbatch.runtime.failure import describe, is_timeout, outcome_of
 from agentbatch.runtime.job import EnvironmentJob
 from agentbatch.runtime.process import run_in_group
 from agentbatch.runtime.results import Timing, Usage
@@ -23,12 +24,12 @@ from agentbatch.runtime.stream import close_within
 from agentbatch.runtime.sync_trajectory import SyncTrajectory
 from agentbatch.runtime.tally import Tally
 from agentbatch.runtime.tool import run_in_job
-from agentbatch.runtime.turn import Turn, describe, is_timeout, outcome_of
+from agentbatch.runtime.turn import Turn
 
 if TYPE_CHECKING:
+    from agentbatch.runtime.batch import AgentBatch
     from agentbatch.runtime.child import ChildTrajectory
     from agentbatch.runtime.client import TrajectoryClient
-    from agentbatch.runtime.core import BatchCore
     from agentbatch.runtime.gate import Ticket
 
 
@@ -38,6 +39,7 @@ class Trajectory:
     Made by `AgentBatch.map` or `AgentBatch.trajectory`; lives while its admission slot is held.
 
     Attributes:
+        batch: the batch that it runs in.
         key: the task's key, unique in its batch.
         label: what every inference request of this trajectory carries (spec §3).
         progress: n and the mean of Eq. 14-15: turns completed and their seconds.
@@ -46,7 +48,7 @@ class Trajectory:
     """
 
     def __init__(
-        self, batch: BatchCore, key: str, label: str, submitted_s: float, tally: Tally | None = None
+        self, batch: AgentBatch, key: str, label: str, submitted_s: float, tally: Tally | None = None
     ) -> None:
         self.batch = batch
         self.key = key
@@ -121,7 +123,8 @@ class Trajectory:
 
         The command leads a process group of its own. When its time is up, or its caller is cancelled, the whole group
         gets SIGTERM and, `grace_s` wall seconds later, SIGKILL; the slot stays taken until the group is gone. What
-        ignored SIGTERM is an `overrun`. After a normal end, processes that it left in the background are left alone.
+        ignored SIGTERM is an `overrun`. It has ended when its output has: redirect that of a server left in the
+        background (`server > log 2>&1 &`), which is then left alone.
 
         Args:
             command: a list of arguments, or a line for the shell.
@@ -129,7 +132,7 @@ class Trajectory:
 
         Raises:
             OSError: the command cannot be started.
-            EnvironmentTimeout: it took longer than `timeout_s` from the grant.
+            EnvironmentTimeout: it took longer than `timeout_s` from the grant; `stdout` and `stderr` hold what it said.
         """
         async with self.environment(resource, timeout_s=timeout_s) as job:
             return await run_in_group(
@@ -286,7 +289,7 @@ class Trajectory:
 
     def job_ended(self, job: EnvironmentJob, ticket: Ticket, ended_s: float, error: BaseException | None) -> None:
         """Count a job that gave its slot back, or withdrew before it had one."""
-        self.tally.job_ended(ticket, ended_s, error)
+        self.tally.job_ended(ticket, ended_s)
         if ticket.granted_s is not None:
             self.batch.account.jobs_completed += 1
         if self.batch.hub.listening:

@@ -2,39 +2,20 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
-import openai
 
-from agentbatch.errors import TrajectoryCancelled, TurnTimeout
+from agentbatch.errors import TurnTimeout
 from agentbatch.events import AttemptFailed, Outcome, TurnEnded
+from agentbatch.runtime.failure import describe
 from agentbatch.runtime.job import current_job
 
 if TYPE_CHECKING:
     from agentbatch.runtime.trajectory import Trajectory
 
 R = TypeVar("R")
-
-MAX_ERROR_CHARS = 500
-
-
-def describe(error: BaseException) -> str:
-    """Return type and message of `error` on one bounded line."""
-    text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-    return " ".join(text.split())[:MAX_ERROR_CHARS]
-
-
-def outcome_of(error: BaseException) -> Outcome:
-    """Tell a failure from a cancellation (asyncio's and trio's are no `Exception`, a thread gets ours)."""
-    return "failed" if isinstance(error, Exception) and not isinstance(error, TrajectoryCancelled) else "cancelled"
-
-
-def is_timeout(error: BaseException | None) -> bool:
-    """Tell whether a time-out, ours, the SDK's or a tool's, is what `error` says."""
-    return isinstance(error, (TimeoutError, subprocess.TimeoutExpired, openai.APITimeoutError))
 
 
 def _field(record: Any, name: str) -> Any:
@@ -94,9 +75,10 @@ class Turn:
 
     def timeout(self) -> TurnTimeout:
         """Build the error of a turn whose time is up."""
+        where = f" on {self.worker}" if self.worker else ""
         return TurnTimeout(
             f"turn {self.number} of {self._trajectory.key!r} took longer than turn_timeout_s={self._limit_s:g} s "
-            f"({self.attempts} attempts): raise it, or see what the server was doing"
+            f"(attempts: {self.attempts}){where}: raise it, or see what the server was doing"
         )
 
     def notice(self, kind: str, message: str) -> None:

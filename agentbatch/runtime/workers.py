@@ -19,7 +19,7 @@ import openai
 
 from agentbatch.errors import UsageError
 from agentbatch.policy.lbch import ALPHA, Ring, Routing, place
-from agentbatch.runtime.turn import describe
+from agentbatch.runtime.failure import broken_connection, describe
 
 Changed = Callable[[str, bool, str], None]
 """Told of each change: worker URL, whether it is live now, reason."""
@@ -43,7 +43,7 @@ def why_out(error: BaseException) -> str | None:
     if cause is None:
         return None
     if isinstance(cause, ConnectionError) or any(kind.__name__ in _BROKEN for kind in type(cause).__mro__):
-        return describe(cause)
+        return describe(broken_connection(cause) or cause)
     return None
 
 
@@ -55,7 +55,7 @@ class WorkerStatistics:
     in_flight: int
     turns_completed: int
     attempts_failed: int
-    times_out: int
+    outages: int
     """How often it was taken out."""
 
 
@@ -168,7 +168,7 @@ class Workers:
                 in_flight=self._in_flight[url],
                 turns_completed=self._completed[url],
                 attempts_failed=self._failed[url],
-                times_out=self._out[url],
+                outages=self._out[url],
             )
             for url in self.urls
         }

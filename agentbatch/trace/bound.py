@@ -16,7 +16,7 @@ def lower_bound_s(ledger: Ledger) -> float | None:
     slots were held, per resource, and for each trajectory the seconds it was in inference or held a slot; without an
     engine part, and with whatever queueing inside the server those turns met. None where nothing is known.
     """
-    ce: Mapping[str, int] = ledger.started.ce if ledger.started is not None else {}
+    ce = _most_slots(ledger)
     known = ledger.workload
     environment_s = _environment_held_s(ledger) if known is None else known.environment_s
     parts = [work_s / ce[resource] for resource, work_s in environment_s.items() if ce.get(resource, 0) > 0]
@@ -27,6 +27,13 @@ def lower_bound_s(ledger: Ledger) -> float | None:
         if known.engine_s is not None:
             parts.append(known.engine_s / max(1, known.workers))
     return max(parts, default=None)
+
+
+def _most_slots(ledger: Ledger) -> dict[str, int]:
+    """Return the largest limit of each resource that was ever in force."""
+    limits: list[Mapping[str, int]] = [] if ledger.started is None else [ledger.started.ce]
+    limits += [change.ce for change in ledger.limits]
+    return {name: max(ce.get(name, 0) for ce in limits) for ce in limits for name in ce}
 
 
 def _environment_held_s(ledger: Ledger) -> dict[str, float]:

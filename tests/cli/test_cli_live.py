@@ -6,7 +6,7 @@ import anyio
 import pytest
 from rich.console import Console
 
-from agentbatch import AgentBatch, Trajectory
+from agentbatch import AgentBatch, SyncAgentBatch, Trajectory
 from agentbatch.report import live as display
 from agentbatch.report import progress
 from agentbatch.report.live import lines, live
@@ -79,3 +79,13 @@ def test_a_replays_line_says_what_binds_in_80_columns(monkeypatch: pytest.Monkey
     line = [line for line in console.file.getvalue().splitlines() if "12/12 done" in line][-1]  # type: ignore[attr-defined]
     assert line.rstrip().endswith(" s CE brows +100 %")
     assert len(line.replace("\x1b[2K", "")) <= 80
+
+
+def test_it_shows_a_synchronous_batch_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    console = terminal()
+    monkeypatch.setattr(display, "stderr", lambda: console)
+    with SyncAgentBatch(cs=3, ce=2) as batch:
+        with live(batch, total=6):
+            results = batch.map(lambda trajectory, n: trajectory.act(str, n), range(6))
+        assert [result.ok for result in results] == [True] * 6
+    assert "6/6 ended  CS 0/3" in console.file.getvalue()  # type: ignore[attr-defined]

@@ -286,3 +286,41 @@ async def test_cancelled_from_outside_map_raises_nothing_else_though_clean_ups_f
                 scope.cancel()
         assert scope.cancelled_caught
         assert batch.statistics().admission.held == 0
+
+
+def test_a_plain_function_given_to_map_is_told_where_to_go() -> None:
+    async def main() -> None:
+        async with AgentBatch(cs=1, ce=1) as batch:
+            plain: Any = lambda trajectory, n: n  # noqa: E731
+            [result] = await batch.map(plain, [1])
+            assert "give it to map_sync" in str(result.error)
+
+    virtual_clock.run(main)
+
+
+def test_the_repr_follows_the_batch() -> None:
+    async def main() -> None:
+        async with AgentBatch(cs=6, ce={"default": 3, "gpu": 1}, run="r") as batch:
+            batch.resize(cs=12, ce={"gpu": 2})
+            assert repr(batch) == "<AgentBatch 'r' open cs=12 ce={'default': 3, 'gpu': 2}>"
+            batch.drain()
+            assert "draining" in repr(batch)
+        assert "closed" in repr(batch)
+
+    virtual_clock.run(main)
+
+
+def test_a_hook_may_listen_for_a_while() -> None:
+    async def main() -> None:
+        async with AgentBatch(cs=1, ce=1) as batch:
+            heard: list[str] = []
+            with batch.listen(lambda event: heard.append(event.event)):
+                await batch.map(solve_nothing, [1])
+            await batch.map(solve_nothing, [2])
+            assert heard == ["admitted", "ended"]
+
+    virtual_clock.run(main)
+
+
+async def solve_nothing(trajectory: Any, _: int) -> None:
+    pass

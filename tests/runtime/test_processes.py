@@ -183,3 +183,10 @@ async def test_cancelling_a_batch_of_commands_leaves_no_process(tmp_path: Path) 
             group.cancel_scope.cancel()
         assert not alive(marker)
         assert batch.statistics().environment["default"].held == 0
+
+
+async def test_what_a_command_said_before_its_time_was_up_is_kept() -> None:
+    async with AgentBatch(cs=1, ce=1) as batch, batch.trajectory("t") as trajectory:
+        with pytest.raises(EnvironmentTimeout) as late:
+            await trajectory.run_process("echo half; echo oops >&2; sleep 60", timeout_s=1.0, grace_s=0.5)
+        assert (late.value.stdout, late.value.stderr) == (b"half\n", b"oops\n")

@@ -377,3 +377,43 @@ def test_a_connections_own_time_out_is_marked_too() -> None:
 def test_a_time_out_that_cannot_be_is_refused(option: str, value: Any, named: str) -> None:
     with pytest.raises(UsageError, match=named):
         AgentBatch(cs=1, ce=1, **{option: value})
+
+
+@BACKENDS
+def test_a_caught_time_out_of_a_thread_is_marked_though_the_thread_still_runs(backend: str) -> None:
+    release = threading.Event()
+
+    async def main() -> None:
+        async with AgentBatch(cs=1, ce=1) as batch:
+
+            async def solve(trajectory: Any, _: int) -> str:
+                try:
+                    await trajectory.act(release.wait, 20, timeout_s=0.05)
+                except EnvironmentTimeout:
+                    return "caught"
+                return "ran"
+
+            [result] = await batch.map(solve, [0])
+            assert (result.ok, result.value, result.timed_out, result.usage.timeouts) == (True, "caught", True, 1)
+            release.set()
+
+    anyio.run(main, backend=backend)
+
+
+def test_a_refused_connection_is_no_time_out() -> None:
+    """The SDK's aiohttp transport says `Request timed out` for it."""
+    events: list[Event] = []
+
+    async def main() -> None:
+        async with ScriptedServer() as server:
+            options: Any = {"base_url": server.url, "retries": 0, "on_event": events.append}
+            async with AgentBatch(cs=1, ce=1, **options) as batch, batch.trajectory("k") as trajectory:
+                await server.__aexit__(None, None, None)
+                with pytest.raises(openai.APIConnectionError):
+                    await trajectory.client.chat.completions.create(**ASK)
+                assert trajectory.usage.timeouts == 0
+
+    anyio.run(main)
+    assert [turn.timed_out for turn in turns(events)] == [False]
+    assert "[Client" in attempts(events)[0].error, "what broke is named: an aiohttp.ClientConnectionError"
+    assert summarize(events).timeouts == 0

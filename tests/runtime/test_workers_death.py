@@ -56,7 +56,7 @@ async def test_a_turn_whose_worker_is_dead_moves_at_once(
                     assert chunks[0].choices[0].delta.content == "done"
             statistics = batch.statistics()
             assert statistics.workers[dead.url].live is False
-            assert (statistics.workers[dead.url].attempts_failed, statistics.workers[dead.url].times_out) == (1, 1)
+            assert (statistics.workers[dead.url].attempts_failed, statistics.workers[dead.url].outages) == (1, 1)
             assert statistics.workers[other.url].turns_completed == 1
             assert in_flight(batch) == {dead.url: 0, other.url: 0}
     assert waits == []
@@ -107,7 +107,7 @@ async def test_an_only_worker_is_never_out(waits: list[float]) -> None:
         with pytest.raises(openai.InternalServerError):
             await trajectory.client.chat.completions.create(**ASK)
         [worker] = batch.statistics().workers.values()
-        assert (worker.live, worker.attempts_failed, worker.times_out) == (True, 3, 0)
+        assert (worker.live, worker.attempts_failed, worker.outages) == (True, 3, 0)
     assert changes(events) == []
     assert len(waits) == 2
 

@@ -112,7 +112,7 @@ async def test_only_its_trajectories_move_and_they_come_home_when_it_returns(qui
             await dead.__aexit__(None, None, None)
             killed.set()
             await until(lambda: waiting == 3 * len(KEYS))
-            assert batch.statistics().workers[dead.url].times_out == 1
+            assert batch.statistics().workers[dead.url].outages == 1
             async with ScriptedServer(port=dead.port) as again:
                 await until(lambda: batch.statistics().workers[dead.url].live)
                 returned.set()

@@ -162,7 +162,7 @@ async def test_statistics_tell_what_each_worker_does_and_did(monkeypatch: pytest
             for url, worker in batch.statistics().workers.items():
                 assert worker.turns_completed == sum(expected[key] == url for key in keys[:4])
                 assert worker.attempts_failed == (expected["bad"] == url)
-                assert (worker.live, worker.times_out, worker.in_flight) == (True, 0, 0)
+                assert (worker.live, worker.outages, worker.in_flight) == (True, 0, 0)
             assert sum(in_flight(batch).values()) == batch.statistics().turns_in_flight == 0
     monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
     async with AgentBatch(cs=1, ce=1) as batch:

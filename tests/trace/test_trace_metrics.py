@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trace_events import admitted, ended, job, run_started, turn
 
-from agentbatch.events import ChildStarted, Event, TurnEnded, WorkloadKnown
+from agentbatch.events import ChildStarted, Event, LimitsChanged, TurnEnded, WorkloadKnown
 from agentbatch.trace import CompletionCurve, completion_curve
 from agentbatch.trace.bound import covered_s, lower_bound_s
 from agentbatch.trace.imbalance import Placement, imbalance, output_imbalance, request_imbalance
@@ -177,3 +177,10 @@ def test_tokens_with_and_without_what_a_server_tells() -> None:
     assert (nothing.input, nothing.output, nothing.unreported) == (None, None, 1)
     empty = tokens()
     assert (empty.input, empty.cached, empty.output) == (0, None, 0)
+
+
+def test_the_lower_bound_takes_the_most_slots_that_there_ever_were() -> None:
+    events: list[Event] = [run_started(ce={"default": 1}), job("a", 0.0, 0.0, 30.0), job("b", 0.0, 0.0, 30.0)]
+    assert lower_bound_s(Ledger.of(events)) == 60.0
+    events += [LimitsChanged(at_s=1.0, cs=4, ce={"default": 3}), LimitsChanged(at_s=2.0, cs=4, ce={"default": 2})]
+    assert lower_bound_s(Ledger.of(events)) == 30.0, "two slots are enough for both at once; the chain is 30 s"
