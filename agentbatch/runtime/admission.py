@@ -48,11 +48,15 @@ class Admission:
         """By key; a trajectory that only its thread outlives has left it, so that the task can be tried again."""
         self._withdrawing = False
 
-    def submit(self, batch: Any, keys: Iterable[str]) -> list[Pair]:
+    def submit(self, batch: Any, keys: Iterable[str], *, given: bool = True) -> list[Pair]:
         """Queue one trajectory a key, in order; nothing is queued when any key is bad.
 
+        Args:
+            given: whether somebody chose the keys. Positions may stand twice, in two calls of `map` at once: their
+                labels differ all the same.
+
         Raises:
-            UsageError: a key stands twice, or belongs to a trajectory that has not ended.
+            UsageError: a given key stands twice, or belongs to a trajectory that has not ended.
             SlotConflict: the caller runs inside a trajectory of this batch, whose slot it would wait for.
         """
         inside = current.current_trajectory()
@@ -64,7 +68,7 @@ class Admission:
             )
         keys = list(keys)
         seen: set[str] = set()
-        for key in keys:
+        for key in keys if given else ():
             if key in seen or key in self._tickets:
                 where = "stands twice among the tasks" if key in seen else "belongs to a trajectory that still runs"
                 raise UsageError(f"task key {key!r} {where}: give each trajectory its own with key=…")
@@ -82,8 +86,12 @@ class Admission:
         pair = Trajectory(batch, key, self._labels.of(key), submitted_s), self.gate.ask((self._entries,), submitted_s)
         trajectory, ticket = pair
         self._live[ticket] = trajectory
-        self._tickets[key] = ticket
+        self._tickets.setdefault(key, ticket)
         return pair
+
+    def _forget(self, key: str, ticket: Ticket) -> None:
+        if self._tickets.get(key) is ticket:
+            del self._tickets[key]
 
     def drain(self) -> int:
         """Admit no more; those that wait end with `BatchDrained`, those that run go on. Returns how many waited."""
@@ -130,7 +138,7 @@ class Admission:
                 self.withdraw(trajectory, ticket, error)
             else:
                 self.outlived += 1
-                del self._tickets[trajectory.key]
+                self._forget(trajectory.key, ticket)
                 background.start_soon(background.linger, partial(self._outlast, trajectory, ticket, error))
 
     async def _outlast(self, trajectory: Trajectory, ticket: Ticket, error: BaseException | None) -> None:
@@ -147,8 +155,7 @@ class Admission:
         """Give the slot, or the place in the queue, back; the second call for a ticket changes nothing."""
         if self._live.pop(ticket, None) is None:
             return
-        if self._tickets.get(trajectory.key) is ticket:
-            del self._tickets[trajectory.key]
+        self._forget(trajectory.key, ticket)
         ended_s = self._clock.now()  # before the slot is handed on: an end never follows the admission it made room for
         self.gate.leave(ticket)
         trajectory.place.leave(ended_s)

@@ -178,7 +178,7 @@ class AgentBatch(BatchCore):
         self.check_open()
         items = list(tasks)
         keys = [str(index if key is None else key(item)) for index, item in enumerate(items)]
-        return items, self._admission.submit(self, keys)
+        return items, self._admission.submit(self, keys, given=key is not None)
 
     @asynccontextmanager
     async def trajectory(self, key: object) -> AsyncIterator[Trajectory]:

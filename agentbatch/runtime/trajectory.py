@@ -51,6 +51,7 @@ class Trajectory:
         self, batch: AgentBatch, key: str, label: str, submitted_s: float, tally: Tally | None = None
     ) -> None:
         self.batch = batch
+        self.clock = batch.clock
         self.key = key
         self.label = label
         self.progress = Progress()
@@ -194,11 +195,6 @@ class Trajectory:
     # -- what the runtime uses ----------------------------------------------------------------------------------
 
     @property
-    def clock(self) -> Any:
-        """The batch's clock."""
-        return self.batch.clock
-
-    @property
     def workers(self) -> Any:
         """The batch's workers."""
         return self.batch.workers
@@ -216,8 +212,7 @@ class Trajectory:
         """Raise TrajectoryClosed unless the trajectory is admitted and running; in threads too."""
         if not self.is_open:
             raise TrajectoryClosed(
-                f"trajectory {self.key!r} is not running: use its client and environment() only inside the task's "
-                "function or the `async with batch.trajectory(…)` block"
+                f"trajectory {self.key!r} is not running: use it only inside the task's function or its block"
             )
 
     @asynccontextmanager

@@ -1,7 +1,6 @@
 """Admission, map and trajectory: order, results, isolation, misuse."""
 
 import asyncio
-import os
 from typing import Any
 
 import anyio
@@ -230,39 +229,6 @@ def test_a_record_is_written_while_the_batch_runs_and_never_overwrites(tmp_path:
         anyio.run(main)
 
 
-def test_a_hook_that_raises_is_reported_once_and_dropped() -> None:
-    calls = 0
-
-    def hook(event: Event) -> None:
-        nonlocal calls
-        calls += 1
-        raise RuntimeError("mine")
-
-    async def main() -> None:
-        async with AgentBatch(cs=2, ce=1, on_event=hook) as batch:
-            results = await batch.map(lambda trajectory, _: anyio.lowlevel.checkpoint(), range(3))
-            assert all(result.ok for result in results)
-            assert [notice.kind for notice in batch.hub.notices] == ["hook-failed"]
-
-    anyio.run(main)
-    assert calls == 1
-
-
-def test_statistics_and_reprs_tell_the_state(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
-
-    async def main() -> None:
-        batch = AgentBatch(cs=2, ce={"default": 3}, run="r", api_key="sk-secret", unified=True)
-        assert repr(batch) == "<AgentBatch 'r' new cs=2 ce={'default': 3}>"
-        assert "sk-secret" not in repr(batch.options)
-        async with batch, batch.trajectory("k") as trajectory:
-            assert repr(trajectory) == "<Trajectory 'k' open turns=0>"
-            assert batch.statistics().admission.held == 1
-
-    anyio.run(main)
-    assert "OPENAI_BASE_URL" not in os.environ
-
-
 @pytest.mark.anyio
 async def test_cancelled_from_outside_map_raises_nothing_else_though_clean_ups_fail() -> None:
     """trio puts cancellations and errors into one group."""
@@ -286,41 +252,3 @@ async def test_cancelled_from_outside_map_raises_nothing_else_though_clean_ups_f
                 scope.cancel()
         assert scope.cancelled_caught
         assert batch.statistics().admission.held == 0
-
-
-def test_a_plain_function_given_to_map_is_told_where_to_go() -> None:
-    async def main() -> None:
-        async with AgentBatch(cs=1, ce=1) as batch:
-            plain: Any = lambda trajectory, n: n  # noqa: E731
-            [result] = await batch.map(plain, [1])
-            assert "give it to map_sync" in str(result.error)
-
-    virtual_clock.run(main)
-
-
-def test_the_repr_follows_the_batch() -> None:
-    async def main() -> None:
-        async with AgentBatch(cs=6, ce={"default": 3, "gpu": 1}, run="r") as batch:
-            batch.resize(cs=12, ce={"gpu": 2})
-            assert repr(batch) == "<AgentBatch 'r' open cs=12 ce={'default': 3, 'gpu': 2}>"
-            batch.drain()
-            assert "draining" in repr(batch)
-        assert "closed" in repr(batch)
-
-    virtual_clock.run(main)
-
-
-def test_a_hook_may_listen_for_a_while() -> None:
-    async def main() -> None:
-        async with AgentBatch(cs=1, ce=1) as batch:
-            heard: list[str] = []
-            with batch.listen(lambda event: heard.append(event.event)):
-                await batch.map(solve_nothing, [1])
-            await batch.map(solve_nothing, [2])
-            assert heard == ["admitted", "ended"]
-
-    virtual_clock.run(main)
-
-
-async def solve_nothing(trajectory: Any, _: int) -> None:
-    pass

@@ -1,25 +1,21 @@
 """Time-outs: from the grant, never from the queue; whatever they end is marked."""
 
-import threading
 from typing import Any
 
 import anyio
 import anyio.lowlevel
-import openai
 import pytest
-from runtime_helpers import ASK, assert_nothing_held, attempts, in_order, jobs, turns
+from runtime_helpers import assert_nothing_held, jobs
 
 from agentbatch import (
     AgentBatch,
     EnvironmentTimeout,
     TimedOut,
-    TrajectoryCancelled,
     TrajectoryTimeout,
-    TurnTimeout,
     UsageError,
 )
-from agentbatch.events import Event, Notice, TrajectoryEnded
-from agentbatch.testing import Answer, ScriptedServer, virtual_clock
+from agentbatch.events import Event, TrajectoryEnded
+from agentbatch.testing import virtual_clock
 from agentbatch.trace import summarize
 
 BACKENDS = pytest.mark.parametrize("backend", ["asyncio", "trio"])
@@ -202,68 +198,6 @@ def test_the_slot_comes_back_where_a_tools_clean_up_fails_beside_its_cancelled_s
 
 
 @BACKENDS
-@pytest.mark.parametrize("how", ["time-out", "cancel"])
-def test_a_stubborn_thread_is_an_overrun_and_its_slot_returns_when_it_ends(backend: str, how: str) -> None:
-    """miles#1012: the caller goes on at once, the slot does not lie about what runs."""
-    events: list[Event] = []
-    release = threading.Event()
-
-    async def main() -> None:
-        limit_s = 0.05 if how == "time-out" else None
-        async with AgentBatch(cs=2, ce=1, environment_timeout_s=limit_s, on_event=events.append) as batch:
-
-            async def solve(trajectory: Any, _: int) -> None:
-                if how == "cancel":
-                    batch.background.start_soon(_cancel_soon, trajectory)
-                await trajectory.act(release.wait, 20)
-
-            [result] = await batch.map(solve, [0])
-            assert isinstance(result.error, EnvironmentTimeout if how == "time-out" else TrajectoryCancelled)
-            assert result.timed_out == (how == "time-out") or not result.usage.timeouts
-            now = batch.statistics()
-            assert (now.environment["default"].held, now.admission.held) == (1, 0)
-            release.set()
-            async with batch.trajectory("next") as trajectory:
-                await trajectory.act(anyio.lowlevel.checkpoint)
-            assert_nothing_held(batch)
-
-    anyio.run(main, backend=backend)
-    [job] = [job for job in jobs(events) if job.label.endswith("-0")]
-    assert (job.outcome, job.timed_out) == ("overrun", how == "time-out")
-    assert summarize(events).overruns == 1
-    assert "overrun" in {event.kind for event in events if isinstance(event, Notice)}
-
-
-async def _cancel_soon(trajectory: Any) -> None:
-    await anyio.sleep(0.05)
-    trajectory.cancel()
-
-
-@BACKENDS
-def test_the_end_of_a_batch_waits_a_little_for_a_stubborn_thread_and_then_says_so(
-    backend: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from agentbatch.runtime import core
-
-    events: list[Event] = []
-    release = threading.Event()
-    monkeypatch.setattr(core, "SETTLE_S", 0.05)
-
-    async def main() -> None:
-        async with AgentBatch(cs=2, ce=1, environment_timeout_s=0.05, on_event=events.append) as batch:
-            [result] = await batch.map(lambda trajectory, _: trajectory.act(release.wait, 20), [0])
-            assert not result.ok
-        assert batch.background.lingering == 0
-        release.set()
-
-    anyio.run(main, backend=backend)
-    [job] = jobs(events)
-    assert (job.outcome, job.timed_out) == ("overrun", True)
-    assert [event.kind for event in events if isinstance(event, Notice)] == ["overrun", "overrun", "abandoned"]
-    assert events[-1].event == "run_ended"
-
-
-@BACKENDS
 def test_a_trajectory_times_out_from_its_admission(backend: str) -> None:
     events: list[Event] = []
 
@@ -299,75 +233,6 @@ def test_a_trajectory_times_out_from_its_admission(backend: str) -> None:
     assert summarize(events).timed_out_trajectories == 3
 
 
-@pytest.mark.parametrize("streamed", [False, True])
-def test_a_turn_times_out_over_all_its_attempts(streamed: bool) -> None:
-    events: list[Event] = []
-    slow = Answer(delay_s=30) if not streamed else Answer(text="a b c", stall_after=1)
-    script = in_order(Answer(status=500, headers={"retry-after-ms": "1"}), slow, Answer())
-
-    async def main() -> None:
-        async with (
-            ScriptedServer(script) as server,
-            AgentBatch(cs=1, ce=1, base_url=server.url, turn_timeout_s=1.5, on_event=events.append) as batch,
-            batch.trajectory("k") as trajectory,
-        ):
-            with pytest.raises(TurnTimeout, match="longer than turn_timeout_s"):
-                reply = await trajectory.client.chat.completions.create(**ASK, stream=streamed)
-                if streamed:
-                    async for _ in reply:
-                        pass
-            await trajectory.client.chat.completions.create(**ASK)
-            assert trajectory.usage.timeouts == 1
-            assert batch.statistics().turns_in_flight == 0
-
-    anyio.run(main)
-    assert [(turn.outcome, turn.timed_out, turn.attempts) for turn in turns(events)] == [
-        ("failed", True, 2),
-        ("ok", False, 1),
-    ]
-    assert [one.status for one in attempts(events)] == [500]
-
-
-def test_a_raw_body_read_too_slowly_by_the_server_is_a_time_out() -> None:
-    events: list[Event] = []
-
-    async def main() -> None:
-        async with (
-            ScriptedServer(lambda received: Answer(text="a b c", stall_after=1)) as server,
-            AgentBatch(cs=1, ce=1, base_url=server.url, turn_timeout_s=0.5, on_event=events.append) as batch,
-            batch.trajectory("k") as trajectory,
-        ):
-            completions = trajectory.client.chat.completions
-            with pytest.raises(TurnTimeout):
-                async with completions.with_streaming_response.create(**ASK, stream=True) as response:
-                    async for _ in response.iter_bytes():
-                        pass
-            raw = await completions.with_raw_response.create(**ASK, stream=True)
-            with pytest.raises(TurnTimeout):
-                async for _ in raw.parse():
-                    pass
-
-    anyio.run(main)
-    assert [(turn.outcome, turn.timed_out) for turn in turns(events)] == [("failed", True)] * 2
-
-
-def test_a_connections_own_time_out_is_marked_too() -> None:
-    events: list[Event] = []
-
-    async def main() -> None:
-        async with (
-            ScriptedServer(lambda received: Answer(delay_s=30)) as server,
-            AgentBatch(cs=1, ce=1, base_url=server.url, timeout_s=0.1, retries=0, on_event=events.append) as batch,
-            batch.trajectory("k") as trajectory,
-        ):
-            with pytest.raises(openai.APITimeoutError):
-                await trajectory.client.chat.completions.create(**ASK)
-            assert trajectory.usage.timeouts == 1
-
-    anyio.run(main)
-    assert [turn.timed_out for turn in turns(events)] == [True]
-
-
 @pytest.mark.parametrize(
     ("option", "value", "named"),
     [("turn_timeout_s", 0, "turn_timeout_s"), ("trajectory_timeout_s", "9", "trajectory_timeout_s"),
@@ -377,43 +242,3 @@ def test_a_connections_own_time_out_is_marked_too() -> None:
 def test_a_time_out_that_cannot_be_is_refused(option: str, value: Any, named: str) -> None:
     with pytest.raises(UsageError, match=named):
         AgentBatch(cs=1, ce=1, **{option: value})
-
-
-@BACKENDS
-def test_a_caught_time_out_of_a_thread_is_marked_though_the_thread_still_runs(backend: str) -> None:
-    release = threading.Event()
-
-    async def main() -> None:
-        async with AgentBatch(cs=1, ce=1) as batch:
-
-            async def solve(trajectory: Any, _: int) -> str:
-                try:
-                    await trajectory.act(release.wait, 20, timeout_s=0.05)
-                except EnvironmentTimeout:
-                    return "caught"
-                return "ran"
-
-            [result] = await batch.map(solve, [0])
-            assert (result.ok, result.value, result.timed_out, result.usage.timeouts) == (True, "caught", True, 1)
-            release.set()
-
-    anyio.run(main, backend=backend)
-
-
-def test_a_refused_connection_is_no_time_out() -> None:
-    """The SDK's aiohttp transport says `Request timed out` for it."""
-    events: list[Event] = []
-
-    async def main() -> None:
-        async with ScriptedServer() as server:
-            options: Any = {"base_url": server.url, "retries": 0, "on_event": events.append}
-            async with AgentBatch(cs=1, ce=1, **options) as batch, batch.trajectory("k") as trajectory:
-                await server.__aexit__(None, None, None)
-                with pytest.raises(openai.APIConnectionError):
-                    await trajectory.client.chat.completions.create(**ASK)
-                assert trajectory.usage.timeouts == 0
-
-    anyio.run(main)
-    assert [turn.timed_out for turn in turns(events)] == [False]
-    assert "[Client" in attempts(events)[0].error, "what broke is named: an aiohttp.ClientConnectionError"
-    assert summarize(events).timeouts == 0
