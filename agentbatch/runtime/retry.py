@@ -15,7 +15,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from typing import TypeVar
 
@@ -52,7 +52,7 @@ class RetryPolicy:
     within_s: float = 600.0
     first_wait_s: float = 0.5
     most_wait_s: float = 30.0
-    statuses: frozenset[int] = frozenset({408, 409, 429, *range(500, 600)})
+    statuses: frozenset[int] = field(default=frozenset({408, 409, 429, *range(500, 600)}), repr=False)
 
     def __post_init__(self) -> None:
         if isinstance(self.attempts, bool) or not isinstance(self.attempts, int) or self.attempts < 1:
