@@ -45,6 +45,8 @@ class Background:
             await opened.wait()
         except BaseException:
             self._host.cancel()
+            with anyio.CancelScope(shield=True):
+                await asyncio.wait([self._host])
             raise
 
     async def _live(self, opened: asyncio.Event) -> None:

@@ -96,10 +96,10 @@ class BatchCore:
                 self.hub.add(recorder.write)
             if self.drain_on_interrupt:
                 self._stack.enter_context(drains_on_interrupt(soon(self.interrupted)))
+            await self.background.open()
         except BaseException:
             await self._close()
             raise
-        await self.background.open()
         self.background.start_soon(self._lag.run, name="loop lag")
         self.crossing.open()
         self._state = "open"

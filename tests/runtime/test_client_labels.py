@@ -140,7 +140,7 @@ async def test_a_header_that_cannot_carry_a_label_is_refused(wrong: Any) -> None
 
 
 async def test_an_unlabelled_call_is_said_once() -> None:
-    """SGLang gateway: an implicit hash of the Authorization header sent every such call to one worker."""
+    """Case 36, SGLang gateway: an implicit hash of the Authorization header sent every such call to one worker."""
     async with ScriptedServer() as server, AgentBatch(cs=1, ce=1, base_url=server.url) as batch:
         client = batch.plain_client()
         for use in (client, client.with_options(timeout=3), batch.plain_client()):
