@@ -14,6 +14,10 @@ def _number(digits: int = 0) -> Show:
     return lambda value: f"{value:,.{digits}f}"
 
 
+def _seconds(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:,.1f}"
+
+
 def _percent(value: float) -> str:
     return f"{100 * value:.1f} %"
 
@@ -30,10 +34,10 @@ def _shares(shares: Mapping[str, float]) -> str:
 
 
 ROWS: tuple[tuple[str, str, Show], ...] = (
-    ("makespan_s", "makespan, s", _number()),
-    ("lower_bound_s", "lower bound, s", _number()),
-    ("tail_5_s", "tail L5, s", _number()),
-    ("tail_10_s", "tail L10, s", _number()),
+    ("makespan_s", "makespan, s", _seconds),
+    ("lower_bound_s", "lower bound, s", _seconds),
+    ("tail_5_s", "tail L5, s", _seconds),
+    ("tail_10_s", "tail L10, s", _seconds),
     ("completed", "completed", _number()),
     ("failed", "failed", _number()),
     ("cancelled", "cancelled", _number()),
