@@ -19,7 +19,8 @@ pytestmark = [
     pytest.mark.anyio,
     pytest.mark.skipif(sys.platform == "win32", reason="process groups are POSIX"),
 ]
-STUBBORN = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); time.sleep(60)"
+STUBBORN = "trap '' TERM; sleep 60 & wait; wait"
+"""Deaf to SIGTERM, and so is its child."""
 
 
 def alive(marker: str) -> list[psutil.Process]:
@@ -68,7 +69,7 @@ async def test_a_group_is_ended_with_the_processes_it_started(how: str, tmp_path
                     await trajectory.run_process(command)
                 else:
                     with pytest.raises(EnvironmentTimeout):
-                        await trajectory.run_process(command, timeout_s=1.0)
+                        await trajectory.run_process(command, timeout_s=2.0)
         assert not alive(marker)
         assert batch.statistics().environment["default"].held == 0
     assert [(job.outcome, job.timed_out) for job in jobs(events)] == [
@@ -83,9 +84,7 @@ async def test_a_group_that_ignores_sigterm_is_killed_and_is_an_overrun() -> Non
     events: list[Event] = []
     async with AgentBatch(cs=2, ce=1, on_event=events.append) as batch, batch.trajectory("t") as trajectory:
         with pytest.raises(EnvironmentTimeout):
-            await trajectory.run_process(
-                [sys.executable, "-c", f"{marker}; {STUBBORN}"], timeout_s=1.0, grace_s=0.2
-            )
+            await trajectory.run_process(f": {marker}; {STUBBORN}", timeout_s=1.0, grace_s=0.2)
         assert not alive(marker)
         assert batch.statistics().environment["default"].held == 0
         assert trajectory.usage.timeouts == 1
