@@ -1,5 +1,6 @@
 """Fixtures of the runtime's tests."""
 
+import signal
 from collections.abc import Iterator
 from types import SimpleNamespace
 
@@ -10,6 +11,14 @@ from sync_helpers import Served, served
 
 from agentbatch.runtime import health, retry
 from agentbatch.testing import Answer
+
+
+@pytest.fixture
+def ctrl_c() -> Iterator[None]:
+    """Ctrl-C works, also where these tests were started in the background, which makes a shell switch it off."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture

@@ -57,6 +57,7 @@ def test_cancelling_what_has_ended_changes_nothing() -> None:
     assert batch.statistics().trajectories_completed == 1
 
 
+@pytest.mark.usefixtures("ctrl_c")
 def test_ctrl_c_in_map_cancels_the_run_and_is_raised_again(tmp_path: Path) -> None:
     record = tmp_path / "run.jsonl"
 
@@ -74,6 +75,7 @@ def test_ctrl_c_in_map_cancels_the_run_and_is_raised_again(tmp_path: Path) -> No
     assert [event.outcome for event in recorded if isinstance(event, TrajectoryEnded)] == ["cancelled"] * 9
 
 
+@pytest.mark.usefixtures("ctrl_c")
 def test_ctrl_c_while_waiting_for_admission_leaves_nothing_behind() -> None:
     holding, release = threading.Event(), threading.Event()
 
