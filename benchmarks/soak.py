@@ -17,7 +17,7 @@ from agentbatch.testing import Answer, ScriptedServer, virtual_clock
 
 VIRTUAL_TURNS = 1_000_000
 REAL_S = 600.0
-MOST_GROWTH_MB = 32.0
+MOST_GROWTH_MB = 16.0
 """Of resident memory, between the second and the last quarter, each time after a collection: 2 were measured on the
 virtual clock, for the hashes of labels."""
 

@@ -2,39 +2,20 @@
 
 import _thread
 import threading
-import traceback
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import pytest
 from sync_helpers import assert_nothing_held, wait_until
 
 from agentbatch import (
-    Completed,
     Failed,
     SyncAgentBatch,
     SyncTrajectory,
     TrajectoryTimeout,
-    current_trajectory,
 )
 from agentbatch.events import RunEnded, TrajectoryEnded
 from agentbatch.trace.run import read_run
-
-
-def double(trajectory: SyncTrajectory, task: int) -> int:
-    assert current_trajectory() is trajectory.trajectory
-    if task == 3:
-        raise LookupError(f"no {task}")
-    return 2 * task
-
-
-def check(results: list[Any]) -> None:
-    assert [type(result) for result in results] == [Completed, Completed, Failed, Completed]
-    assert [result.key for result in results] == ["k1", "k2", "k3", "k4"]
-    assert [result.value for result in results if result.ok] == [2, 4, 8]
-    assert repr(results[2].error) == "LookupError('no 3')"
-    assert "double" in [frame.name for frame in traceback.extract_tb(results[2].error.__traceback__)]
 
 
 def test_a_trajectory_that_is_out_of_time_is_told_so() -> None:
