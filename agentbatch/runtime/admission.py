@@ -133,19 +133,21 @@ class Admission:
             error = raised
             raise
         finally:
-            background = trajectory.batch.background
-            if trajectory.outlived_by is None or not background.running:
+            background, thread_ended = trajectory.batch.background, trajectory.outlived_by
+            if thread_ended is None or not background.running:
                 self.withdraw(trajectory, ticket, error)
             else:
                 self.outlived += 1
                 self._forget(trajectory.key, ticket)
-                background.start_soon(background.linger, partial(self._outlast, trajectory, ticket, error))
+                outlast = partial(self._outlast, trajectory, ticket, error, thread_ended)
+                background.start_soon(background.linger, outlast)
 
-    async def _outlast(self, trajectory: Trajectory, ticket: Ticket, error: BaseException | None) -> None:
+    async def _outlast(
+        self, trajectory: Trajectory, ticket: Ticket, error: BaseException | None, thread_ended: anyio.Event
+    ) -> None:
         """Hold the slot until the thread has ended, or the batch does not wait for it any more."""
-        assert trajectory.outlived_by is not None  # noqa: S101 - what this is for
         try:
-            await trajectory.outlived_by.wait()
+            await thread_ended.wait()
         finally:
             await trajectory.close_streams()  # a reply may have come in the meantime
             self.outlived -= 1

@@ -141,12 +141,6 @@ class Clients:
         """The connection pool."""
         return self._http_client
 
-    @property
-    def root(self) -> AsyncOpenAI:
-        """The client of the batch's own questions to its servers."""
-        assert self._root is not None  # noqa: S101 - a batch with servers opens them first
-        return self._root
-
     def _client_options(self) -> dict[str, Any]:
         if self._workers is None:
             raise UsageError("this batch has no server: give AgentBatch(base_url=…) or set OPENAI_BASE_URL")

@@ -12,7 +12,7 @@ from typing import cast, get_args
 import agentbatch
 from agentbatch.errors import UsageError
 from agentbatch.events import RunStarted
-from agentbatch.policy.caas import EnvironmentOrder
+from agentbatch.policy.caas import EnvironmentOrder, EnvironmentPolicy
 from agentbatch.policy.lbch import Routing
 from agentbatch.runtime.checks import check_seconds, is_number
 from agentbatch.runtime.retry import RetryPolicy
@@ -161,7 +161,7 @@ def check_options(
     for name, seconds in (("band_s", band_s), ("bucket_s", bucket_s)):
         check_seconds(name, seconds)
     try:
-        order = EnvironmentOrder(policy=env_policy, band_s=band_s, bucket_s=bucket_s)  # type: ignore[arg-type]  # checked above
+        order = EnvironmentOrder(policy=cast(EnvironmentPolicy, env_policy), band_s=band_s, bucket_s=bucket_s)
     except ValueError as error:
         raise UsageError(str(error)) from error
     if not isinstance(retries, RetryPolicy):

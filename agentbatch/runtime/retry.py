@@ -17,7 +17,7 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
-from typing import TypeVar
+from typing import Any, Protocol, TypeVar
 
 import anyio
 import openai
@@ -110,37 +110,68 @@ def _seconds(text: str, unit: float) -> float | None:
         return None
 
 
+class Attempted(Protocol):
+    """A turn as its retries see it, asynchronous or in a thread."""
+
+    def attempt_failed(self, error: BaseException, retry_in_s: float | None) -> None:
+        """Report a failed attempt; None for `retry_in_s`: it was the last."""
+
+    def notice(self, kind: str, message: str) -> None:
+        """Say once what must not be silent."""
+
+
 class Retrial:
     """The retries of one turn, for tenacity, asynchronous or not: when to stop, how long to wait, what to report.
 
     Args:
-        policy: the limits. notice: says what must not be silent, see `Turn.notice`.
+        policy: the limits. turn: whose attempts these are.
         attempts: tries in all, where the call has its own number.
         now: a monotonic clock, wall seconds, callable where the attempts run.
     """
 
-    def __init__(
-        self, policy: RetryPolicy, notice: Callable[[str, str], None], attempts: int, now: Callable[[], float]
-    ) -> None:
+    def __init__(self, policy: RetryPolicy, turn: Attempted, attempts: int, now: Callable[[], float]) -> None:
         self._policy = policy
-        self._notice = notice
+        self._turn = turn
+        self._failed: Exception | None = None
         self._attempts = attempts
         self._now = now
         self._began = now()
         self._last_s: float | None = None
 
-    def gives_up_at_once(self, error: BaseException) -> bool:
-        """Tell whether the first failure is the last."""
-        return self._attempts <= 1 or not self._policy.retries(error)
+    def goes_on_after(self, error: Exception) -> bool:
+        """Keep the first failure for `meet_first`; False, and reported, where it is the last."""
+        if self._attempts <= 1 or not self._policy.retries(error):
+            self._turn.attempt_failed(error, None)
+            return False
+        self._failed = error
+        return True
+
+    def meet_first(self) -> None:
+        """Raise the first failure, once: tenacity meets it as its attempt 1, and waits."""
+        first, self._failed = self._failed, None
+        if first is not None:
+            raise first
+
+    def options(self) -> dict[str, Any]:
+        """Return what tenacity needs, all but the sleep."""
+        return {
+            "stop": self.stop, "wait": self.wait, "retry": self.retry, "before_sleep": self.report, "reraise": True,
+        }  # fmt: skip
+
+    def report(self, state: tenacity.RetryCallState) -> None:
+        """Report a failed attempt and the wait after it."""
+        error = _error(state)
+        if error is not None and state.next_action is not None:
+            self._turn.attempt_failed(error, state.next_action.sleep)
 
     def retry(self, state: tenacity.RetryCallState) -> bool:
         """Tell whether what was raised may be tried again."""
-        error = error_of(state)
+        error = _error(state)
         return error is not None and self._policy.retries(error)
 
     def wait(self, state: tenacity.RetryCallState) -> float:
         """Return the next wait, wall seconds."""
-        self._last_s = self._policy.wait_s(error_of(state), self._last_s)
+        self._last_s = self._policy.wait_s(_error(state), self._last_s)
         return self._last_s
 
     def stop(self, state: tenacity.RetryCallState) -> bool:
@@ -149,9 +180,9 @@ class Retrial:
             return True
         if self._now() - self._began + state.upcoming_sleep <= self._policy.within_s:
             return False
-        asked = asked_wait_s(error_of(state))
+        asked = asked_wait_s(_error(state))
         if asked is not None and asked > self._policy.most_wait_s:
-            self._notice(
+            self._turn.notice(
                 "retry-after",
                 f"the server asked to wait {asked:,.0f} s, longer than the {self._policy.within_s:,.0f} s that a call "
                 "may be tried for: it failed; raise RetryPolicy.within_s to wait that long",
@@ -159,7 +190,7 @@ class Retrial:
         return True
 
 
-def error_of(state: tenacity.RetryCallState) -> BaseException | None:
+def _error(state: tenacity.RetryCallState) -> BaseException | None:
     """Return what the last attempt raised."""
     return state.outcome.exception() if state.outcome is not None else None
 
@@ -181,37 +212,19 @@ async def call_with_retries(send: Callable[[], Awaitable[R]], turn: Turn, policy
     Raises:
         Exception: what the last attempt raised.
     """
-    retrial = Retrial(policy, turn.notice, attempts, backend_time())
+    retrial = Retrial(policy, turn, attempts, backend_time())
     try:
         return await send_or_move(send, turn)
     except Exception as error:
-        if retrial.gives_up_at_once(error):
-            turn.attempt_failed(error, None)
+        if not retrial.goes_on_after(error):
             raise
-        failed: Exception | None = error
 
     async def again() -> R:
-        nonlocal failed
-        if failed is not None:  # tenacity meets the first failure as its attempt 1, and waits
-            first, failed = failed, None
-            raise first
+        retrial.meet_first()
         return await send_or_move(send, turn)
 
-    def report(state: tenacity.RetryCallState) -> None:
-        error = error_of(state)
-        if error is not None and state.next_action is not None:
-            turn.attempt_failed(error, state.next_action.sleep)
-
-    retrying = tenacity.AsyncRetrying(
-        sleep=anyio.sleep,
-        stop=retrial.stop,
-        wait=retrial.wait,
-        retry=retrial.retry,
-        before_sleep=report,
-        reraise=True,
-    )
     try:
-        return await retrying(again)
+        return await tenacity.AsyncRetrying(sleep=anyio.sleep, **retrial.options())(again)
     except Exception as error:
         turn.attempt_failed(error, None)
         raise

@@ -16,7 +16,7 @@ import tenacity
 
 from agentbatch.errors import AgentBatchError, TrajectoryCancelled, TrajectoryTimeout, TurnTimeout
 from agentbatch.runtime.job import EnvironmentJob, current_job, within_job
-from agentbatch.runtime.retry import Retrial, RetryPolicy, error_of
+from agentbatch.runtime.retry import Retrial, RetryPolicy
 from agentbatch.runtime.turn import Turn
 
 if TYPE_CHECKING:
@@ -189,7 +189,7 @@ def call_with_retries(send: Callable[[], R], turn: ThreadTurn, policy: RetryPoli
     Raises:
         Exception: what the last attempt raised, or why the turn was told to stop.
     """
-    retrial = Retrial(policy, turn.notice, attempts, time.monotonic)
+    retrial = Retrial(policy, turn, attempts, time.monotonic)
 
     def send_or_move() -> R:
         while True:
@@ -210,31 +210,14 @@ def call_with_retries(send: Callable[[], R], turn: ThreadTurn, policy: RetryPoli
     except AgentBatchError:
         raise
     except Exception as error:
-        if retrial.gives_up_at_once(error):
-            turn.attempt_failed(error, None)
+        if not retrial.goes_on_after(error):
             raise
-        failed: Exception | None = error
 
     def again() -> R:
-        nonlocal failed
-        if failed is not None:  # tenacity meets the first failure as its attempt 1, and waits
-            first, failed = failed, None
-            raise first
+        retrial.meet_first()
         return send_or_move()
 
-    def report(state: tenacity.RetryCallState) -> None:
-        error = error_of(state)
-        if error is not None and state.next_action is not None:
-            turn.attempt_failed(error, state.next_action.sleep)
-
-    retrying = tenacity.Retrying(
-        sleep=turn.pause,
-        stop=retrial.stop,
-        wait=retrial.wait,
-        retry=retrial.retry,
-        before_sleep=report,
-        reraise=True,
-    )
+    retrying = tenacity.Retrying(sleep=turn.pause, **retrial.options())
     try:
         return retrying(again)
     except AgentBatchError:
