@@ -1,0 +1,1 @@
+"""Limits and cache ratio from a user's own traces."""

@@ -1,0 +1,1 @@
+"""Seeded workloads matched to published aggregates (spec §9), as traces."""
