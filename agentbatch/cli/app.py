@@ -9,6 +9,7 @@ from agentbatch.cli.demo import demo
 from agentbatch.cli.emulate import emulate
 from agentbatch.cli.replay import replay
 from agentbatch.cli.summary import summary
+from agentbatch.cli.workload import workload
 
 app = typer.Typer(
     name="agentbatch",
@@ -21,6 +22,7 @@ app.command()(demo)
 app.command()(replay)
 app.command()(emulate)
 app.command()(summary)
+app.command()(workload)
 
 
 def _version(asked: bool) -> None:
