@@ -31,12 +31,13 @@ class RunStarted:
     ce: Mapping[str, int]
     unified: bool = False
     env_policy: str = "caas"
-    band_s: float = 30.0
+    band_s: float | Literal["auto"] = 30.0
     bucket_s: float = 1.0
     speedup: float = 1.0
     workers: tuple[str, ...] = ()
     routing: str = "lbch"
     alpha: float = 1.25
+    admission: str = "fifo"
     schema: int = SCHEMA
 
 
