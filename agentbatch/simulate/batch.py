@@ -17,6 +17,7 @@ from typing import Any
 
 from agentbatch.errors import UsageError
 from agentbatch.events import Admitted, AttemptFailed, Event, JobEnded, TrajectoryEnded, TurnEnded
+from agentbatch.policy.admission import AdmissionOrder
 from agentbatch.policy.caas import EnvironmentOrder, Progress
 from agentbatch.policy.slots import SlotTable
 from agentbatch.sim.records import FirstToken, Request
@@ -72,7 +73,7 @@ class Batch:
 
     Args:
         cs: admission slots. ce: environment slots per resource.
-        order: of waiting environment jobs.
+        order: of waiting environment jobs. admission: of waiting lives.
         fleet: the workers.
         context_tokens: longest prompt and output together.
         emit: called with every event, in order of time.
@@ -84,6 +85,7 @@ class Batch:
         cs: int,
         ce: dict[str, int],
         order: EnvironmentOrder,
+        admission: AdmissionOrder,
         fleet: Fleet,
         context_tokens: int,
         emit: Callable[[Event], None],
@@ -91,7 +93,8 @@ class Batch:
         self.now_s = 0.0
         self._admission: SlotTable[Life] = SlotTable(cs)
         self._environment: dict[str, SlotTable[Job]] = {name: SlotTable(limit) for name, limit in ce.items()}
-        self._order = order
+        self._keys = {name: order.keys() for name in ce}
+        self._admission_order = admission
         self._fleet = fleet
         self._context_tokens = context_tokens
         self._emit = emit
@@ -101,8 +104,10 @@ class Batch:
 
     def run(self, lives: Sequence[Life]) -> None:
         """Submit all `lives` at time 0, in this order, and run until all have ended."""
-        for entry, life in enumerate(lives, 1):
-            if self._admission.request(life, (entry,)):
+        keyed = [(self._admission_order.key(life.key, entry), life) for entry, life in enumerate(lives, 1)]
+        keyed.sort(key=lambda pair: pair[0])  # free slots go to whoever asks first, so the first in order ask first
+        for key, life in keyed:
+            if self._admission.request(life, key):
                 self._admit(life)
         timers, fleet = self._timers, self._fleet
         while timers or self._flights:
@@ -212,8 +217,9 @@ class Batch:
         life = flight.life
         life.error = error
         attempt = AttemptFailed(
-            at_s=self.now_s, label=life.label, turn=flight.turn, attempt=1, error=error, worker=flight.worker, status=400
-        )
+            at_s=self.now_s, label=life.label, turn=flight.turn, attempt=1, error=error, worker=flight.worker,
+            status=400,
+        )  # fmt: skip
         self._emit(attempt)
         self._emit(
             TurnEnded(
@@ -237,15 +243,17 @@ class Batch:
     def _ask(self, life: Life, stage: Stage) -> None:
         self._entries += 1
         job = Job(life, stage, self.now_s)
-        key = self._order.key(life.progress, self.now_s, self._entries)
+        key = self._keys[stage.resource].key(life.progress, self.now_s, self._entries)
         if self._environment[stage.resource].request(job, key):
             self._grant(job)
 
     def _grant(self, job: Job) -> None:
         job.granted_s = self.now_s
+        self._keys[job.stage.resource].granted(self.now_s - job.asked_s)
         self._at(self.now_s + job.stage.seconds, self._job_ended, job)
 
     def _job_ended(self, job: Job) -> None:
+        job.life.progress = job.life.progress.acted(self.now_s - job.granted_s)
         for granted in self._environment[job.stage.resource].leave(job):
             self._grant(granted)
         self._emit(

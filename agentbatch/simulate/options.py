@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 from agentbatch.errors import UsageError
+from agentbatch.policy.admission import Admission, AdmissionOrder
 from agentbatch.policy.caas import EnvironmentOrder, EnvironmentPolicy
 from agentbatch.policy.lbch import ALPHA
 from agentbatch.sim.presets import DEFAULT_PRESET, Preset, preset
@@ -32,6 +33,7 @@ class SimulateOptions:
         cs: admission limit, >= 1. ce: environment limit per resource, each >= 1.
         unified: one gate for both: CS = min(cs, smallest ce).
         env_policy, band_s, bucket_s: order of waiting environment stages; see `EnvironmentOrder`.
+        admission: order of admission; see `AdmissionOrder`. profile: for "longest-first", expected seconds by id.
         workers: their names, all different; where a live run's workers have the same, labels have the same homes.
         routing: how turns are placed among several workers. alpha: load bound of "lbch", >= 1.
         engine: deployment that every worker is; its cost bounds the makespan from below.
@@ -48,8 +50,10 @@ class SimulateOptions:
     ce: Mapping[str, int] = field(default_factory=lambda: {"default": 1})
     unified: bool = False
     env_policy: EnvironmentPolicy = "caas"
-    band_s: float = 30.0
+    band_s: float | Literal["auto"] = 30.0
     bucket_s: float = 1.0
+    admission: Admission = "fifo"
+    profile: Mapping[str, float] | None = None
     workers: tuple[str, ...] = ("worker-1",)
     routing: SimulatedRouting = "lbch"
     alpha: float = ALPHA
@@ -69,12 +73,13 @@ class SimulateOptions:
         if self.routing not in ROUTINGS:
             raise UsageError(f"unknown routing {self.routing!r}; known: {', '.join(ROUTINGS)}")
         if not 1 <= self.alpha < math.inf:
-            raise UsageError(f"alpha must be a number of at least 1, not {self.alpha!r}: below it no worker is eligible")
+            raise UsageError(f"alpha must be a number of at least 1, not {self.alpha!r}: below it none may be eligible")
         if not self.workers or len(set(self.workers)) != len(self.workers):
             raise UsageError(f"workers must be at least one name, all different, not {self.workers!r}")
         if self.order < 0:
             raise UsageError(f"order must be 0 or more, not {self.order}")
         self.environment_order()
+        self.admission_order()
 
     def environment_order(self) -> EnvironmentOrder:
         """Return the order of waiting environment stages.
@@ -84,6 +89,17 @@ class SimulateOptions:
         """
         try:
             return EnvironmentOrder(policy=self.env_policy, band_s=self.band_s, bucket_s=self.bucket_s)
+        except ValueError as error:
+            raise UsageError(str(error)) from error
+
+    def admission_order(self) -> AdmissionOrder:
+        """Return the order of admission.
+
+        Raises:
+            UsageError: an unknown order, or a profile that is missing, useless or out of range.
+        """
+        try:
+            return AdmissionOrder(self.admission, self.profile)
         except ValueError as error:
             raise UsageError(str(error)) from error
 

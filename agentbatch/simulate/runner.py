@@ -86,8 +86,8 @@ def simulate(
         random=Random(run),  # noqa: S311 - as the runtime draws
     )  # fmt: skip
     batch = Batch(
-        cs=options.slots, ce=dict(options.ce), order=options.environment_order(), fleet=fleet,
-        context_tokens=options.engine.context_tokens, emit=emit,
+        cs=options.slots, ce=dict(options.ce), order=options.environment_order(),
+        admission=options.admission_order(), fleet=fleet, context_tokens=options.engine.context_tokens, emit=emit,
     )  # fmt: skip
     emit(_started(run, options))
     for name in [] if options.inference_only else routes.check(workload):
@@ -128,6 +128,7 @@ def _started(run: str, options: SimulateOptions) -> RunStarted:
         workers=options.workers,
         routing=options.routing,
         alpha=options.alpha,
+        admission=options.admission,
     )
 
 
