@@ -18,6 +18,7 @@ from agentbatch.replay.trajectory import TrajectoryReplay
 from agentbatch.runtime.batch import AgentBatch
 from agentbatch.runtime.results import Failed
 from agentbatch.sim.presets import preset
+from agentbatch.trace.profile import noisy
 from agentbatch.trace.summary import Summary, summarize
 from agentbatch.trace.workload import TraceTrajectory
 
@@ -128,6 +129,8 @@ def _batch(options: ReplayOptions, on_event: Callable[[Event], None] | None) -> 
         env_policy=options.env_policy,
         band_s=options.band_s,
         bucket_s=options.bucket_s,
+        admission=options.admission,
+        profile=_profile(options),
         unified=options.unified,
         routing=options.routing,
         alpha=options.alpha,
@@ -137,6 +140,14 @@ def _batch(options: ReplayOptions, on_event: Callable[[Event], None] | None) -> 
         speedup=1.0 if options.speedup is None else options.speedup,
         run=f"replay-{options.seed}-{options.order}",
     )
+
+
+def _profile(options: ReplayOptions) -> dict[str, float] | None:
+    if options.profile is None:
+        if options.profile_noise:
+            raise UsageError("profile_noise blurs a profile: give one, or leave the noise out")
+        return None
+    return noisy(options.profile, options.profile_noise, f"{options.seed}/{options.order}")
 
 
 def _unused(workload: Sequence[TraceTrajectory], options: ReplayOptions) -> list[tuple[str, str]]:

@@ -70,7 +70,7 @@ class BatchCore:
         self.labels = Labels(options.run)
         self._workers = watched_workers(self, options, lambda: self._clients.http_client) if options.base_urls else None
         self._clients = Clients(options, self._workers, self.hub)
-        self._admission = Admission(options.cs, self.labels, self.clock, self.hub)
+        self._admission = Admission(options.cs, options.admission, self.labels, self.clock, self.hub)
         self._gates = {
             name: Gate(name, limit, self.clock, self.keys[name].granted) for name, limit in options.ce.items()
         }

@@ -1,0 +1,24 @@
+"""Finds the sample trace, which is installed with the package and goes by the name `sample`."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from pathlib import Path
+
+import agentbatch
+from agentbatch.errors import TraceError
+
+
+def find_trace(given: Path) -> Path:
+    """Return the file that a command was given; `sample` is the packaged one unless there is a file of that name."""
+    return sample_path() if str(given) == "sample" and not given.exists() else given
+
+
+def sample_path() -> Path:
+    """Find the sample: inside the installed package, or in the checkout it was installed from."""
+    packaged = Path(str(files("agentbatch"))) / "examples" / "sample.jsonl"
+    checkout = Path(next(iter(agentbatch.__path__))).parent / "examples" / "traces" / "sample.jsonl"
+    for path in (packaged, checkout):
+        if path.is_file():
+            return path
+    raise TraceError("the sample trace is not installed: give a trace file instead")
