@@ -8,6 +8,7 @@ import agentbatch
 from agentbatch.cli.demo import demo
 from agentbatch.cli.emulate import emulate
 from agentbatch.cli.replay import replay
+from agentbatch.cli.simulate import simulate
 from agentbatch.cli.summary import summary
 
 app = typer.Typer(
@@ -20,6 +21,7 @@ app = typer.Typer(
 app.command()(demo)
 app.command()(replay)
 app.command()(emulate)
+app.command()(simulate)
 app.command()(summary)
 
 

@@ -1,4 +1,4 @@
-"""Finds the sample trace, which is installed with the package and goes by the name `sample`."""
+"""Finds what goes by a name: the sample trace, `sample`, which is installed with the package."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 
 import agentbatch
 from agentbatch.errors import TraceError
+from agentbatch.trace.workload import TraceTrajectory, read_workload
 
 
 def find_trace(given: Path) -> Path:
@@ -22,3 +23,8 @@ def sample_path() -> Path:
         if path.is_file():
             return path
     raise TraceError("the sample trace is not installed: give a trace file instead")
+
+
+def find_workload(given: str, seed: int) -> list[TraceTrajectory]:
+    """Return the trajectories that a command was given: those of a file, or generated ones."""
+    return read_workload(find_trace(Path(given)))

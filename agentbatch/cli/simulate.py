@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, get_args
 
 import typer
 
@@ -96,7 +96,7 @@ def simulate(
         float, typer.Option(help="LBCH load bound, times an equal share (Eq. 9); at least 1.", rich_help_panel=LIMITS)
     ] = ALPHA,
     limit: Annotated[
-        int | None, typer.Option(help="Only the first N trajectories.", rich_help_panel=WORKLOAD)
+        int | None, typer.Option(help="Only the first N trajectories of it.", rich_help_panel=WORKLOAD)
     ] = None,
     env_cap_s: Annotated[
         float,
@@ -202,11 +202,9 @@ def simulate(
     for name, number in (("--limit", limit), ("--orders", orders), ("--workers", workers), ("--jobs", jobs)):
         if number is not None and number < 1:
             raise UsageError(f"{name} takes a whole number of at least 1, not {number}")
-    if not env_scale >= 0:
-        raise UsageError(f"--env-scale takes a number of at least 0, not {env_scale:g}")
-    environment_policies, admissions = EnvironmentPolicy.__args__, Admission.__args__  # type: ignore[attr-defined]
 
     from agentbatch.cli import simulating  # noqa: PLC0415 - what a grid needs takes a moment to load
+    from agentbatch.simulate.grid import Grid  # noqa: PLC0415 - likewise
     from agentbatch.simulate.options import ROUTINGS  # noqa: PLC0415 - likewise
 
     simulating.carry_out(
@@ -215,14 +213,14 @@ def simulate(
             orders=orders, profile=profile, profile_noise=profile_noise, jobs=jobs, heat_map=heat_map, record=record,
             as_json=as_json,
         ),
-        simulating.Grid(
+        Grid(
             cs=several("--cs", cs, whole),
             ce=[None] if inference_only else parse_limit_sets(ce),
             cache_ratio=[None] if cache_ratio is None else [*several("--cache-ratio", cache_ratio, positive)],
             schedule_policy=several("--schedule-policy", schedule_policy, one_of(POLICIES)),
             routing=several("--routing", routing, one_of(ROUTINGS)),
-            env_policy=several("--env-policy", env_policy, one_of(environment_policies)),
-            admission=several("--admission", admission, one_of(admissions)),
+            env_policy=several("--env-policy", env_policy, one_of(get_args(EnvironmentPolicy))),
+            admission=several("--admission", admission, one_of(get_args(Admission))),
             workers=workers, preset=preset, cache_memory_gb=cache_memory_gb, unified=unified,
             band_s=parse_band(band_s), bucket_s=bucket_s, alpha=alpha, slots_per_request=slots_per_request,
             max_states_per_path=whole_or_none("--max-states-per-path", max_states_per_path),

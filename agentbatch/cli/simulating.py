@@ -122,7 +122,7 @@ def _check_outputs(asked: Asked, cells: Sequence[Cell]) -> None:
         check_heat_map(asked.heat_map)
     if asked.record is not None:
         if len(cells) > 1:
-            raise UsageError(f"--record is for one simulation, and this grid has {len(cells)}: give each option one value")
+            raise UsageError(f"--record is for one simulation, not for a grid of {len(cells)}: give one value each")
         from agentbatch.replay.orders import check_records  # noqa: PLC0415 - loads the SDK and the runtime
 
         check_records(str(asked.record), asked.orders)

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
-from agentbatch.policy.admission import Admission
-from agentbatch.policy.caas import EnvironmentPolicy
 from agentbatch.policy.lbch import ALPHA
 from agentbatch.sim.presets import DEFAULT_PRESET, Preset, preset
-from agentbatch.simulate.options import SimulatedRouting, SimulateOptions, worker_names
+from agentbatch.simulate.options import SimulateOptions, worker_names
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -68,18 +66,10 @@ class Grid:
         axes = (
             self.cs, self.ce, self.cache_ratio, self.schedule_policy, self.routing, self.env_policy, self.admission,
         )  # fmt: skip
-        return [self._cell(*values) for values in product(*axes)]
+        return [self._cell(values) for values in product(*axes)]
 
-    def _cell(
-        self,
-        cs: int,
-        ce: Mapping[str, int] | None,
-        cache_ratio: float | None,
-        schedule_policy: str,
-        routing: str,
-        env_policy: str,
-        admission: str,
-    ) -> Cell:
+    def _cell(self, values: tuple[Any, ...]) -> Cell:
+        cs, ce, cache_ratio, schedule_policy, routing, env_policy, admission = values
         engine = self._engine(cache_ratio)
         worker = replace(
             engine.config(schedule_policy=schedule_policy),
@@ -93,20 +83,20 @@ class Grid:
             ce={"default": cs} if ce is None else ce,  # none: no stage is simulated, so this limit binds nothing
             inference_only=ce is None,
             unified=self.unified,
-            env_policy=cast(EnvironmentPolicy, env_policy),
+            env_policy=env_policy,
             band_s=self.band_s,
             bucket_s=self.bucket_s,
-            admission=cast(Admission, admission),
+            admission=admission,
             profile=self.profile if admission == "longest-first" else None,
             workers=worker_names(self.workers),
-            routing=cast(SimulatedRouting, routing),
+            routing=routing,
             alpha=self.alpha,
             engine=engine,
             worker=worker,
             seed=self.seed,
             source=self.source,
         )
-        return Cell(parameters=self._parameters(options, None if ce is None else ce), options=options)
+        return Cell(parameters=self._parameters(options, ce), options=options)
 
     def _engine(self, cache_ratio: float | None) -> Preset:
         engine = preset(self.preset)

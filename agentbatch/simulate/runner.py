@@ -90,9 +90,8 @@ def simulate(
         admission=options.admission_order(), fleet=fleet, context_tokens=options.engine.context_tokens, emit=emit,
     )  # fmt: skip
     emit(_started(run, options))
-    for name in [] if options.inference_only else routes.check(workload):
-        message = f"no environment stage of this workload belongs to {name!r}: its limit changes nothing"
-        emit(Notice(at_s=0.0, kind="unused-limit", message=message))
+    for kind, message in _beforehand(workload, options):
+        emit(Notice(at_s=0.0, kind=kind, message=message))
     emit(
         workload_known(
             workload, source=options.source, routes=routes, workers=len(options.workers), engine=options.engine,
@@ -130,6 +129,25 @@ def _started(run: str, options: SimulateOptions) -> RunStarted:
         alpha=options.alpha,
         admission=options.admission,
     )
+
+
+def _beforehand(workload: Sequence[TraceTrajectory], options: SimulateOptions) -> list[tuple[str, str]]:
+    """Name options that have less of an effect than they seem to have: slips of the pen, most likely."""
+    unused = [] if options.inference_only else Routes(options.ce).check(workload)
+    notices = [
+        ("unused-limit", f"no environment stage of this workload belongs to {name!r}: its limit changes nothing")
+        for name in unused
+    ]
+    order = options.admission_order()
+    if unknown := order.unknown(one.id for one in workload):
+        notices.append(
+            (
+                "profile-unknown",
+                f"{unknown} of the {len(workload)} trajectories are not in the profile: expected to take its median, "
+                f"{order.unknown_s:,.1f} s",
+            )
+        )
+    return notices
 
 
 def _notices(lengths: Lengths, failures: Sequence[TrajectoryEnded], trajectories: int) -> list[tuple[str, str]]:

@@ -20,14 +20,19 @@ def scale_environment(trajectory: TraceTrajectory, factor: float) -> TraceTrajec
     Raises:
         UsageError: the factor is out of range.
     """
-    if not 0 <= factor < math.inf:
-        raise UsageError(f"the scale of environment stages must be 0 or more, not {factor!r}")
+    check_scale(factor)
     if factor == 1:
         return trajectory
     turns = tuple(turn.model_copy(update={"env_s": _times(turn.env_s, factor)}) for turn in trajectory.turns)
     return trajectory.model_copy(
         update={"turns": turns, "env_prepare_s": _times(trajectory.env_prepare_s, factor)}
     )
+
+
+def check_scale(factor: float) -> None:
+    """Raise UsageError unless `factor` is finite and >= 0."""
+    if not 0 <= factor < math.inf:
+        raise UsageError(f"the scale of environment stages must be 0 or more, not {factor!r}")
 
 
 def _times(seconds: float | None, factor: float) -> float | None:
