@@ -10,6 +10,7 @@ from agentbatch.cli.emulate import emulate
 from agentbatch.cli.replay import replay
 from agentbatch.cli.simulate import simulate
 from agentbatch.cli.summary import summary
+from agentbatch.cli.workload import workload
 
 app = typer.Typer(
     name="agentbatch",
@@ -23,6 +24,7 @@ app.command()(replay)
 app.command()(emulate)
 app.command()(simulate)
 app.command()(summary)
+app.command()(workload)
 
 
 def _version(asked: bool) -> None:
