@@ -1,4 +1,4 @@
-"""Finds what goes by a name: the sample trace, `sample`, which is installed with the package."""
+"""Finds what goes by a name: `sample`, the trace that is installed with the package, and generated workloads."""
 
 from __future__ import annotations
 
@@ -26,5 +26,22 @@ def sample_path() -> Path:
 
 
 def find_workload(given: str, seed: int) -> list[TraceTrajectory]:
-    """Return the trajectories that a command was given: those of a file, or generated ones."""
-    return read_workload(find_trace(Path(given)))
+    """Return the trajectories that a command was given: of a file, the sample's, or a generated workload's by its name.
+
+    A file goes before both names.
+
+    Args:
+        given: path or name.
+        seed: of a generated workload.
+
+    Raises:
+        TraceError: the file does not read, or there is none and the name is no workload's.
+    """
+    path = find_trace(Path(given))
+    if path.exists():
+        return read_workload(path)
+    from agentbatch.workloads import WORKLOADS, generate  # noqa: PLC0415 - most commands are given files
+
+    if given in WORKLOADS:
+        return generate(given, seed=seed)
+    raise TraceError(f"there is no file {given}; generated workloads are called {', '.join(WORKLOADS)}, and sample")
