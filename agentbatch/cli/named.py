@@ -42,6 +42,13 @@ def find_workload(given: str, seed: int) -> list[TraceTrajectory]:
         return read_workload(path)
     from agentbatch.workloads import WORKLOADS, generate  # noqa: PLC0415 - most commands are given files
 
-    if given in WORKLOADS:
+    if is_generated(given):
         return generate(given, seed=seed)
     raise TraceError(f"there is no file {given}; generated workloads are called {', '.join(WORKLOADS)}, and sample")
+
+
+def is_generated(given: str) -> bool:
+    """Tell whether `given` is the name of a generated workload."""
+    from agentbatch.workloads import WORKLOADS  # noqa: PLC0415 - see find_workload
+
+    return given in WORKLOADS

@@ -73,7 +73,7 @@ def simulate(
     profile: Annotated[
         Path | None,
         typer.Option(
-            help="For longest-first: record of an earlier run, or a trace, capped and scaled as the workload is.",
+            help="For longest-first: record of an earlier run, or a trace or NAME; capped and scaled as the workload.",
             rich_help_panel=LIMITS,
         ),
     ] = None,
