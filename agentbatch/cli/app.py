@@ -7,6 +7,7 @@ import typer
 import agentbatch
 from agentbatch.cli.demo import demo
 from agentbatch.cli.emulate import emulate
+from agentbatch.cli.plan import plan
 from agentbatch.cli.replay import replay
 from agentbatch.cli.summary import summary
 
@@ -21,6 +22,7 @@ app.command()(demo)
 app.command()(replay)
 app.command()(emulate)
 app.command()(summary)
+app.command()(plan)
 
 
 def _version(asked: bool) -> None:
