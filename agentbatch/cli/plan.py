@@ -82,7 +82,7 @@ def plan(
     ] = 120.0,
     user_cap_s: Annotated[
         float,
-        typer.Option(help="Longest wait for a person (user_s): a batch has nobody to wait for.", rich_help_panel=LIMITS),
+        typer.Option(help="Longest wait for a person (user_s); a batch has none.", rich_help_panel=LIMITS),
     ] = 120.0,
     as_json: Annotated[
         bool,

@@ -96,8 +96,8 @@ def environment(advice: EnvironmentAdvice, ce: int | None) -> Iterator[str]:
         )
     if ce is None and advice.longest_chain_s > LONE_CHAIN * advice.all_chains_s:
         yield (
-            f"CE {advice.ce} is enough only because one trajectory alone takes {advice.longest_chain_s:,.0f} s, where all "
-            f"of them, CS at a time, need {advice.all_chains_s:,.0f} s: a larger CE ends the others sooner"
+            f"CE {advice.ce} is enough only because one trajectory alone takes {advice.longest_chain_s:,.0f} s, where "
+            f"all of them, CS at a time, need {advice.all_chains_s:,.0f} s: a larger CE ends the others sooner"
         )
     if advice.timed_turns < advice.turns:
         yield (

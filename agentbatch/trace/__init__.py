@@ -4,7 +4,7 @@ from agentbatch.trace.curve import CompletionCurve, completion_curve
 from agentbatch.trace.recorder import Recorder, RecorderStatistics
 from agentbatch.trace.run import RunFile, read_run
 from agentbatch.trace.summary import NoticeCount, Summary, summarize
-from agentbatch.trace.workload import TraceTrajectory, TraceTurn, cap, limit, read_workload
+from agentbatch.trace.workload import TraceTrajectory, TraceTurn, cap, limit, read_workload, write_workload
 
 __all__ = [
     "CompletionCurve",
@@ -21,4 +21,5 @@ __all__ = [
     "read_run",
     "read_workload",
     "summarize",
+    "write_workload",
 ]
