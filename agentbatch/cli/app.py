@@ -7,6 +7,7 @@ import typer
 import agentbatch
 from agentbatch.cli.demo import demo
 from agentbatch.cli.emulate import emulate
+from agentbatch.cli.plan import plan
 from agentbatch.cli.replay import replay
 from agentbatch.cli.simulate import simulate
 from agentbatch.cli.summary import summary
@@ -24,6 +25,7 @@ app.command()(replay)
 app.command()(emulate)
 app.command()(simulate)
 app.command()(summary)
+app.command()(plan)
 app.command()(workload)
 
 
