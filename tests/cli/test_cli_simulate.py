@@ -101,6 +101,15 @@ def test_a_record_is_a_run_file_and_its_figures_are_the_same(run: Any, trace: Pa
                 assert one[key] == (pytest.approx(value, abs=2e-5) if isinstance(value, float | dict) else value), key
 
 
+def test_a_run_file_is_simulated_as_what_ran(run: Any, trace: Path) -> None:
+    record = trace.with_name("run.jsonl")
+    first = run("simulate", trace, "--cs", 2, "--record", record, "--json").figures
+    again = run("simulate", record, "--cs", 2, "--json").figures
+    for key in ("completed", "turns", "jobs", "input_tokens", "output_tokens"):
+        assert again[key] == first[key], key
+    assert again["makespan_s"] == pytest.approx(first["makespan_s"], rel=0.05)
+
+
 def test_an_exact_profile_is_exact_under_cap_and_scale(run: Any, trace: Path) -> None:
     common = ("simulate", trace, "--cs", 1, "--env-scale", 4, "--env-cap-s", 2.5, "--json")
     first = run(*common, "--admission", "fifo,longest-first", "--profile", trace)
