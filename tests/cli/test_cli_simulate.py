@@ -190,7 +190,7 @@ REFUSED: list[tuple[tuple[Any, ...], str]] = [
     (("--jobs", "0"), "--jobs takes"),
     (("--orders", "0"), "--orders takes"),
     (("--max-states-per-path", "0"), "--max-states-per-path takes"),
-    (("--slots-per-request", "0"), "slots_per_request must be at least 1"),
+    (("--mode", "lazy"), "Invalid value for '--mode'"),
     (("--chunked-prefill-tokens", "0"), "chunked_prefill_tokens must be at least 1"),
     (("--band-s", "0"), "band_s"),
     (("--alpha", "0.5"), "alpha"),
