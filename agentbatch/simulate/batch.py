@@ -169,14 +169,15 @@ class Batch:
     def _launch(self, life: Life, step: Infer) -> None:
         life.turns += 1
         self._rids += 1
-        worker = self._fleet.choose(life.label, step.prompt, step.tokens)
+        worker = self._fleet.choose(life.label, step.prompt, step.prompt.tokens)
         flight = Flight(life, worker, self.now_s)
         request = Request(
             rid=self._rids,
-            prompt_tokens=step.tokens,
+            prompt_tokens=step.prompt.tokens,
             output_tokens=step.reply[1],
             prompt=step.prompt,
             reply=(step.reply,),
+            label=life.label,
         )
         try:
             self._check_context(request)

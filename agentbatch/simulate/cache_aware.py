@@ -55,6 +55,7 @@ class CacheAware:
             load: requests in flight on each worker, at least one worker.
             prompt: its pieces. prompt_tokens: its length, >= 1.
         """
+        prompt = prompt[:]  # a list, which a slice of a transcript is not
         least, most = min(load.values()), max(load.values())
         worker = min(load, key=load.__getitem__)
         if not (most - least > self._balance_abs and most > self._balance_rel * least):

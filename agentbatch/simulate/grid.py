@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from agentbatch.policy.lbch import ALPHA
 from agentbatch.sim.presets import DEFAULT_PRESET, Preset, preset
+from agentbatch.sim.states import StateMode
 from agentbatch.simulate.options import SimulateOptions, worker_names
 
 
@@ -31,7 +32,8 @@ class Grid:
         workers: how many. preset: name of the deployment that each is.
         cache_memory_gb: cache memory per GPU rank, 10^9 bytes; None is the preset's.
         profile: for "longest-first", expected seconds by trajectory id. inference_profile: the same for `ce` None.
-        slots_per_request, max_states_per_path, max_running_requests, chunked_prefill_tokens: see `WorkerConfig`.
+        slots_per_request, state_mode, max_states_per_path, max_running_requests, chunked_prefill_tokens: of every
+            worker; see `WorkerConfig`.
         unified, band_s, bucket_s, alpha, seed, source: see `SimulateOptions`.
     """
 
@@ -52,6 +54,7 @@ class Grid:
     bucket_s: float = 1.0
     alpha: float = ALPHA
     slots_per_request: int = 3
+    state_mode: StateMode = "no_buffer"
     max_states_per_path: int | None = 1
     max_running_requests: int = 1024
     chunked_prefill_tokens: int = 8192
@@ -75,6 +78,7 @@ class Grid:
         worker = replace(
             engine.config(schedule_policy=schedule_policy),
             slots_per_request=self.slots_per_request,
+            state_mode=self.state_mode,
             max_states_per_path=self.max_states_per_path,
             max_running_requests=self.max_running_requests,
             chunked_prefill_tokens=self.chunked_prefill_tokens,
@@ -127,6 +131,7 @@ class Grid:
             "cache_memory_gb": engine.cache_bytes / 1e9,
             "kv_tokens": worker.kv_tokens,
             "state_slots": worker.state_slots,
+            "mode": worker.state_mode,
             "slots_per_request": worker.slots_per_request,
             "max_states_per_path": worker.max_states_per_path,
             "max_running_requests": worker.max_running_requests,

@@ -24,6 +24,9 @@ from agentbatch.simulate.script import Script
 from agentbatch.trace.summary import Summary, summarize
 from agentbatch.trace.workload import TraceTrajectory
 
+COUNTS = ("prefill_steps", "decode_steps", "evicted_tokens", "evicted_states", "retractions")
+"""What of a worker's statistics says why a batch took as long as it did."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SimulationResult:
@@ -36,8 +39,14 @@ class SimulationResult:
     workers: Mapping[str, WorkerStatistics]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the figures as JSON has them, under a replay's keys; no reply has a text, so there is no digest."""
-        return {**self.summary.to_dict(), "replies_digest": None}
+        """Return the figures as JSON has them: a replay's keys, and `engine`, sums over workers.
+
+        No reply has a text, so there is no digest.
+        """
+        each = self.workers.values()
+        engine = {name: sum(getattr(one, name) for one in each) for name in COUNTS}
+        engine["peak_running"] = max(one.peak_running for one in each)
+        return {**self.summary.to_dict(), "replies_digest": None, "engine": engine}
 
 
 def check(workload: Sequence[TraceTrajectory], options: SimulateOptions) -> None:

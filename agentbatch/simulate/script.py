@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from agentbatch.replay.lengths import Lengths
 from agentbatch.replay.routes import Routes
 from agentbatch.sim.radix import Piece
+from agentbatch.sim.transcript import Prefix
 from agentbatch.simulate.context import Context
 from agentbatch.simulate.prefixes import SharedPrefixes
 from agentbatch.trace.workload import TraceTrajectory
@@ -18,10 +19,9 @@ from agentbatch.trace.workload import TraceTrajectory
 
 @dataclass(frozen=True, slots=True)
 class Infer:
-    """A turn: a prompt of `tokens`, and the reply it is to get."""
+    """A turn: its whole prompt, and the reply it is to get."""
 
-    prompt: list[Piece]
-    tokens: int
+    prompt: Prefix
     reply: Piece
 
 
@@ -63,14 +63,11 @@ class Script:
             context = contexts.get(role)
             if context is None:
                 context = contexts[role] = Context(self.prefixes, recorded.domain, role, shared_tokens)
-            context.grow_to(turn.prompt_tokens)
-            prompt_tokens = context.tokens
+            prompt = context.grow_to(turn.prompt_tokens)
             reply = self.prefixes.fresh(max(1, turn.output_tokens))
-            yield Infer(context.pieces, prompt_tokens, reply)
+            yield Infer(prompt, reply)
             context.add_reply(reply, turn.output_tokens)
-            self.lengths.add(
-                recorded=(turn.prompt_tokens, turn.output_tokens), replayed=(prompt_tokens, reply[1])
-            )
+            self.lengths.add(recorded=(turn.prompt_tokens, turn.output_tokens), replayed=(prompt.tokens, reply[1]))
             if self.inference_only:
                 continue
             if turn.env_s is not None:

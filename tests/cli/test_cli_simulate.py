@@ -20,7 +20,7 @@ PROGRAM = (
 PARAMETERS = {
     "source", "cs", "ce", "unified", "cache_ratio", "schedule_policy", "routing", "alpha", "env_policy", "band_s",
     "bucket_s", "admission", "workers", "preset", "cache_memory_gb", "kv_tokens", "state_slots", "slots_per_request",
-    "max_states_per_path", "max_running_requests", "chunked_prefill_tokens", "seed",
+    "max_states_per_path", "max_running_requests", "chunked_prefill_tokens", "seed", "mode",
 }  # fmt: skip
 
 
@@ -32,7 +32,8 @@ def test_one_simulation_has_a_replays_keys_and_its_parameters(run: Any, trace: P
     live = run("replay", trace, *against, "--cs", 5, "--ce", 3, "--json").figures
     done = run("simulate", trace, "--cs", 5, "--ce", 3, "--workers", 2, "--json")
     assert (done.status, done.err) == (0, "")
-    assert done.figures.keys() == live.keys() | PARAMETERS
+    assert done.figures.keys() == live.keys() | PARAMETERS | {"engine"}
+    assert done.figures["engine"]["peak_running"] >= 1
     for key in ("completed", "failed", "turns", "jobs", "input_tokens", "output_tokens"):
         assert done.figures[key] == live[key], key
     assert (done.figures["cs"], done.figures["ce"], done.figures["workers"]) == (5, 3, 2)

@@ -8,6 +8,7 @@ from agentbatch.events import Event, TurnEnded
 from agentbatch.replay.options import ReplayOptions
 from agentbatch.replay.runner import replay
 from agentbatch.sim import DEFAULT_PRESET
+from agentbatch.sim.states import GRID_TOKENS
 from agentbatch.trace import TraceTrajectory
 
 pytestmark = pytest.mark.asyncio
@@ -35,17 +36,26 @@ def batch() -> list[TraceTrajectory]:
 
 
 async def test_tokens_and_makespan_are_those_of_a_replay() -> None:
-    """Prompts within 0.5 %, cached tokens within 1 %, makespan within 5 %: HTTP takes time, and templates tokens."""
+    """Prompts within 0.5 %, cached tokens within a block of the emulator's text a turn, the makespan within 5 %.
+
+    HTTP takes time, and templates take tokens.
+    """
+    events: list[Event] = []
     async with serve(workers=1, speedup=25) as server:
         options = ReplayOptions(base_urls=tuple(server.urls), cs=5, ce={"default": 3}, preset=DEFAULT_PRESET)
-        live = (await replay(batch(), options)).summary
-    model = simulated(batch(), cs=5, ce={"default": 3})[0].summary
+        live = (await replay(batch(), options, on_event=events.append)).summary
+    result, modelled = simulated(batch(), cs=5, ce={"default": 3})
+    model = result.summary
     assert (model.turns, model.jobs, model.completed) == (live.turns, live.jobs, live.completed) == (24, 24, 8)
     assert model.lower_bound_s == live.lower_bound_s
     assert model.output_tokens == live.output_tokens
     assert model.input_tokens == pytest.approx(live.input_tokens, rel=0.005)
-    assert model.cached_tokens == pytest.approx(live.cached_tokens, rel=0.01)
+    assert model.cached_tokens == pytest.approx(live.cached_tokens, rel=0.03)
     assert model.makespan_s == pytest.approx(live.makespan_s, rel=0.05)
+    theirs = {(one.label, one.turn): one.cached_tokens or 0 for one in of(TurnEnded, events)}
+    for one in of(TurnEnded, modelled):
+        if one.turn > 1:  # what the first finds depends on who was there a moment before
+            assert 0 <= (one.cached_tokens or 0) - theirs[one.label, one.turn] < GRID_TOKENS
 
 
 async def test_labels_have_the_homes_of_a_replay_on_workers_of_the_same_names() -> None:

@@ -80,15 +80,23 @@ def times(events: list[Event]) -> dict[tuple[Any, ...], tuple[float | None, ...]
     return found
 
 
-def check_same(backend: str, workload: list[TraceTrajectory], **options: Any) -> None:
-    _, modelled = simulated(workload, **options)
-    asked = sorted(job.asked_s for job in of(JobEnded, modelled))
-    gaps = [later - earlier for earlier, later in pairwise(asked)]
-    assert min(gaps) > MICROSECOND, "two ask at one instant, and trio lets either go first: take another seed"
+def untied(shape: dict[str, Any], options: dict[str, Any]) -> tuple[list[TraceTrajectory], list[Event]]:
+    """Return a workload in which no two jobs ask at one instant, since trio lets either go first; and its events."""
+    for seed in range(5, 25):
+        workload = batch(seed, **shape)
+        _, events = simulated(workload, **options)
+        asked = sorted(job.asked_s for job in of(JobEnded, events))
+        if min(later - earlier for earlier, later in pairwise(asked)) > MICROSECOND:
+            assert len(asked) > 50
+            return workload, events
+    raise AssertionError("twenty workloads in a row have two jobs that ask at one instant")
+
+
+def check_same(backend: str, shape: dict[str, Any], **options: Any) -> None:
+    workload, modelled = untied(shape, options)
     live = replayed(backend, workload, of(TurnEnded, modelled), **options)
     for resource in options["ce"]:
         assert grants(live, resource) == grants(modelled, resource)
-    assert len(asked) > 60
     assert admissions(live) == admissions(modelled)
     theirs = times(live)
     assert theirs.keys() == times(modelled).keys()
@@ -118,7 +126,7 @@ POLICIES: list[dict[str, Any]] = [
 def test_environment_slots_are_granted_in_the_runtimes_order(
     backend: str, limits: dict[str, Any], policy: dict[str, Any]
 ) -> None:
-    check_same(backend, batch(1), **limits, **policy)
+    check_same(backend, {}, **limits, **policy)
 
 
 @BACKENDS
@@ -126,11 +134,11 @@ def test_environment_slots_are_granted_in_the_runtimes_order(
 def test_admission_is_the_runtimes_with_and_without_a_profile(backend: str, order: int) -> None:
     profile = {f"t{number}": float(number * 37 % 11) for number in range(14)}  # equals, and two unknown
     for fields in ({}, {"admission": "longest-first", "profile": profile}, {"unified": True}):
-        check_same(backend, batch(3, env_prepare_s=None), cs=4, ce={"default": 2}, order=order, seed=5, **fields)
+        check_same(backend, {"env_prepare_s": None}, cs=4, ce={"default": 2}, order=order, seed=5, **fields)
 
 
 def test_the_policies_differ_on_these_workloads() -> None:
     """Else the tests above would show little."""
     limits: dict[str, Any] = {"cs": 16, "ce": {"default": 1}}
-    orders = [tuple(grants(simulated(batch(1), **limits, **policy)[1], "default")) for policy in POLICIES]
+    orders = [tuple(grants(simulated(batch(5), **limits, **policy)[1], "default")) for policy in POLICIES]
     assert len(set(orders)) == len(POLICIES)

@@ -47,8 +47,11 @@ def test_a_trajectory_alone_takes_its_turns_stages_and_waits_one_after_the_other
         (0, 11.0), (1, pytest.approx(7.0)), (3, pytest.approx(3.0)),
     ]  # fmt: skip
     turns = of(TurnEnded, events)
-    assert [one.cached_tokens for one in turns] == [0, 1024, 1216]  # all that stood before, on the grid
-    expected = 11 + 7 + 5 + 3 + alone(1000, 50) + alone(1200, 60, 1024) + alone(1400, 40, 1216)
+    cached = [one.cached_tokens or 0 for one in turns]
+    assert cached[0] == 0
+    assert 1000 <= cached[1] <= 1050  # all that stood before, or a little less: where the engine left a state
+    assert 1200 <= cached[2] <= 1260
+    expected = 11 + 7 + 5 + 3 + alone(1000, 50) + alone(1200, 60, cached[1]) + alone(1400, 40, cached[2])
     assert result.summary.makespan_s == pytest.approx(expected)
     _, second, third = turns
     assert second.started_s == pytest.approx(jobs[1].ended_s)
@@ -102,9 +105,13 @@ def test_a_context_that_restarts_keeps_the_shared_beginning_and_nothing_else() -
     one = trajectory("t", turn(2000, 10), turn(1500, 10), turn(1700, 10), system_tokens=640)
     result, events = simulated([one])
     assert [one.prompt_tokens for one in of(TurnEnded, events)] == [2000, 1500, 1700]
-    assert [one.cached_tokens for one in of(TurnEnded, events)] == [0, 0, 1472]  # no state was left at 640 by turn 1
+    first, second, third = (one.cached_tokens or 0 for one in of(TurnEnded, events))
+    assert (first, second) == (0, 0)  # no state was left at 640 by turn 1
+    assert 1500 <= third <= 1510
     assert result.lengths.restarts == 1
-    again, events = simulated([one, one.model_copy(update={"id": "u"}), one.model_copy(update={"id": "v"})], cs=1)
+    same = [one.model_copy(update={"id": name}) for name in "tuv"]
+    mode = replace(ENGINE.config(), state_mode="extra_buffer", slots_per_request=5)
+    again, events = simulated(same, cs=1, worker=mode)
     cached = [one.cached_tokens for one in of(TurnEnded, events, "v")]
     assert cached[:2] == [640, 640]  # by then the branch at the end of the shared beginning has left its state
     assert again.lengths.restarts == 3
@@ -116,7 +123,10 @@ def test_two_roles_are_two_contexts() -> None:
         turn(900, 64, role="user_sim"),
     )  # fmt: skip
     _, events = simulated([one])
-    assert [one.cached_tokens for one in of(TurnEnded, events)] == [0, 0, 1024, 832]
+    first, second, third, fourth = (one.cached_tokens or 0 for one in of(TurnEnded, events))
+    assert (first, second) == (0, 0)
+    assert 1000 <= third <= 1064
+    assert 800 <= fourth <= 864
 
 
 def test_turns_of_no_tokens_have_one_and_the_run_says_so() -> None:
