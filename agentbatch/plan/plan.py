@@ -162,7 +162,7 @@ def refine(
 
 def _refuse_too_small(question: Question, need: Footprint, workload: Profile, split: Split) -> None:
     memory = f"{question.memory_bytes / GB:g} GB of cache memory"
-    more = "give more memory, a larger --tp, or a smaller mode"
+    more = "give more memory, a larger --tp" + (", or a --mode with fewer slots" if question.slots_per_request else "")
     if split.label_capacity < 1:
         takes = (need.kv_bytes + need.state_bytes) / GB
         raise UsageError(
