@@ -16,8 +16,12 @@ MODEL, SERVER, LIMITS, OUTPUT = "Model", "Server", "Limits and workload", "Outpu
 def plan(
     *,
     trace: Annotated[
-        Path,
-        typer.Argument(help="A trace, or the record of a run (record=, --record).", show_default=False),
+        str,
+        typer.Argument(
+            metavar="TRACE.jsonl|NAME",
+            help="A trace, the record of a run (record=, --record), `sample`, or the name of a generated workload.",
+            show_default=False,
+        ),
     ],
     model_config: Annotated[
         Path | None,

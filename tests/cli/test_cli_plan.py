@@ -111,6 +111,8 @@ def test_calibration_simulates_each_ratio_and_shows_it(run: Run, tmp_path: Path,
     [
         (("--tp", 0), "--tp takes a whole number of at least 1, not 0"),
         (("--tp", 3), "32 heads of linear attention do not divide over --tp 3"),
+        (("--tp", 10**9), "do not divide over --tp 1000000000: use --tp 1, 2, 4, 8, 16 or 32"),
+        (("--workers", 10**9), "workers must be at most 10,000, not 1,000,000,000"),
         (("--workers", 0), "workers must be at least 1, not 0"),
         (("--cache-memory-gb", -5), "cache memory must be a positive number of GB, not -5"),
         (("--cache-memory-gb", 0), "cache memory must be a positive number of GB, not 0"),
@@ -160,6 +162,14 @@ def test_the_sample(run: Run, model: tuple[object, ...]) -> None:
     figures = run("plan", SAMPLE, *model, "--json").figures
     assert figures["trajectories"] == 166
     assert figures["contexts"] > 1  # τ² runs have two
+    assert run("plan", "sample", *model, "--json").figures == figures
+
+
+def test_a_generated_workload_by_name(run: Run, model: tuple[object, ...]) -> None:
+    """Spec §9: SWE-bench Multilingual has 289 trajectories and r_bal 0.09 on Ling-3.0-Flash, TP 4."""
+    figures = run("plan", "swe", *model, "--mode", "no_buffer", "--json").figures
+    assert figures["trajectories"] == 289
+    assert figures["r_bal"] == pytest.approx(0.09, abs=0.005)
 
 
 def test_help_teaches(run: Run) -> None:
