@@ -7,7 +7,9 @@ from pathlib import Path
 
 import agentbatch
 from agentbatch.errors import TraceError
-from agentbatch.trace.workload import TraceTrajectory, read_workload
+from agentbatch.report.console import complain
+from agentbatch.trace.convert import read_converted
+from agentbatch.trace.workload import TraceTrajectory
 
 
 def find_trace(given: Path) -> Path:
@@ -26,7 +28,7 @@ def sample_path() -> Path:
 
 
 def find_workload(given: str, seed: int) -> list[TraceTrajectory]:
-    """Return the trajectories that a command was given: of a file, the sample's, or a generated workload's by its name.
+    """Return the trajectories that a command was given: of a trace or run file, or by name, the sample's or generated.
 
     A file goes before both names.
 
@@ -39,9 +41,19 @@ def find_workload(given: str, seed: int) -> list[TraceTrajectory]:
     """
     path = find_trace(Path(given))
     if path.exists():
-        return read_workload(path)
+        converted = read_converted(path)
+        for note in converted.notes:
+            complain(f"note: {note}")
+        return list(converted.trajectories)
     from agentbatch.workloads import WORKLOADS, generate  # noqa: PLC0415 - most commands are given files
 
-    if given in WORKLOADS:
+    if is_generated(given):
         return generate(given, seed=seed)
     raise TraceError(f"there is no file {given}; generated workloads are called {', '.join(WORKLOADS)}, and sample")
+
+
+def is_generated(given: str) -> bool:
+    """Tell whether `given` is the name of a generated workload."""
+    from agentbatch.workloads import WORKLOADS  # noqa: PLC0415 - see find_workload
+
+    return given in WORKLOADS

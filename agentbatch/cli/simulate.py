@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, get_args
+from typing import Annotated, Literal, get_args
 
 import typer
 
@@ -73,7 +73,7 @@ def simulate(
     profile: Annotated[
         Path | None,
         typer.Option(
-            help="For longest-first: record of an earlier run, or a trace, capped and scaled as the workload is.",
+            help="For longest-first: record of an earlier run, or a trace or NAME; capped and scaled as the workload.",
             rich_help_panel=LIMITS,
         ),
     ] = None,
@@ -149,14 +149,14 @@ def simulate(
             rich_help_panel=ENGINE,
         ),
     ] = "fcfs",
-    slots_per_request: Annotated[
-        int,
+    mode: Annotated[
+        Literal["no_buffer", "extra_buffer", "extra_buffer_lazy"],
         typer.Option(
-            help="Recurrent-state slots of a running request: 3 in SGLang's no_buffer mode, 5 in extra_buffer, 4 in "
-            "extra_buffer_lazy.",
+            help="SGLang's --mamba-radix-cache-strategy: where recurrent states are left, and that a running request "
+            "counts for 3, 5 or 4 slots of them.",
             rich_help_panel=ENGINE,
         ),
-    ] = 3,
+    ] = "no_buffer",
     max_states_per_path: Annotated[
         str, typer.Option(help="As --mamba-max-states-per-path: N, or none.", rich_help_panel=ENGINE)
     ] = "1",
@@ -204,6 +204,7 @@ def simulate(
             raise UsageError(f"{name} takes a whole number of at least 1, not {number}")
 
     from agentbatch.cli import simulating  # noqa: PLC0415 - what a grid needs takes a moment to load
+    from agentbatch.plan.modes import slots_per_request  # noqa: PLC0415 - likewise
     from agentbatch.simulate.grid import Grid  # noqa: PLC0415 - likewise
     from agentbatch.simulate.options import ROUTINGS  # noqa: PLC0415 - likewise
 
@@ -222,7 +223,7 @@ def simulate(
             env_policy=several("--env-policy", env_policy, one_of(get_args(EnvironmentPolicy))),
             admission=several("--admission", admission, one_of(get_args(Admission))),
             workers=workers, preset=preset, cache_memory_gb=cache_memory_gb, unified=unified,
-            band_s=parse_band(band_s), bucket_s=bucket_s, alpha=alpha, slots_per_request=slots_per_request,
+            band_s=parse_band(band_s), bucket_s=bucket_s, alpha=alpha, slots_per_request=slots_per_request(mode),
             max_states_per_path=whole_or_none("--max-states-per-path", max_states_per_path),
             max_running_requests=max_running_requests, chunked_prefill_tokens=chunked_prefill_tokens, seed=seed,
         ),

@@ -11,7 +11,7 @@ from typing import Any
 
 import typer
 
-from agentbatch.cli.named import find_workload
+from agentbatch.cli.named import find_trace, find_workload, is_generated
 from agentbatch.cli.notes import notes_on_stderr
 from agentbatch.errors import UsageError
 from agentbatch.events import Event, TrajectoryEnded
@@ -25,7 +25,7 @@ from agentbatch.simulate.grid import Cell, Grid
 from agentbatch.simulate.options import SimulateOptions
 from agentbatch.simulate.pool import available_cores, simulate_all
 from agentbatch.simulate.runner import SimulationResult, check, simulate
-from agentbatch.trace.profile import noisy, read_profile
+from agentbatch.trace.profile import noisy, profile_of, read_profile
 from agentbatch.trace.recorder import Recorder
 from agentbatch.trace.scaling import scale_environment
 from agentbatch.trace.workload import TraceTrajectory, cap, limit
@@ -72,7 +72,7 @@ def carry_out(asked: Asked, grid: Grid) -> None:
     """
     notes_on_stderr()
     workload = _workload(asked)
-    cells = replace(grid, source=Path(asked.trace).name, profile=_profile(asked, grid)).cells()
+    cells = replace(_profiled(asked, grid), source=Path(asked.trace).name).cells()
     _check_outputs(asked, cells)
     options = [_ordered(cell.options, order, asked) for cell in cells for order in range(asked.orders)]
     for one in options:
@@ -89,24 +89,38 @@ def carry_out(asked: Asked, grid: Grid) -> None:
 
 
 def _workload(asked: Asked) -> list[TraceTrajectory]:
-    whole = limit(find_workload(asked.trace, asked.seed), asked.limit)
-    capped = [cap(one, env_cap_s=asked.env_cap_s, user_cap_s=asked.user_cap_s) for one in whole]
+    return _shaped(limit(find_workload(asked.trace, asked.seed), asked.limit), asked)
+
+
+def _shaped(workload: Sequence[TraceTrajectory], asked: Asked) -> list[TraceTrajectory]:
+    capped = [cap(one, env_cap_s=asked.env_cap_s, user_cap_s=asked.user_cap_s) for one in workload]
     return [scale_environment(one, asked.env_scale) for one in capped]
 
 
-def _profile(asked: Asked, grid: Grid) -> dict[str, float] | None:
+def _profiled(asked: Asked, grid: Grid) -> Grid:
+    """Add the profile to the grid: with environment, and without where some cell has none."""
     longest_first = "longest-first" in grid.admission
     if asked.profile is None:
         if longest_first:
             raise UsageError("--admission longest-first needs --profile: the record of an earlier run, or a trace")
         if asked.profile_noise:
             raise UsageError("--profile-noise blurs a profile: give one with --profile, or leave the noise out")
-        return None
+        return grid
     if not longest_first:
         raise UsageError("--profile is for --admission longest-first: choose that, or leave the profile out")
-    return read_profile(
-        asked.profile, env_cap_s=asked.env_cap_s, user_cap_s=asked.user_cap_s, env_scale=asked.env_scale
+    bare = replace(asked, env_cap_s=0.0, user_cap_s=0.0)
+    return replace(
+        grid,
+        profile=_profile(str(asked.profile), asked),
+        inference_profile=_profile(str(asked.profile), bare) if None in grid.ce else None,
     )
+
+
+def _profile(given: str, asked: Asked) -> dict[str, float]:
+    path = find_trace(Path(given))
+    if not path.exists() and is_generated(given):
+        return profile_of(_shaped(find_workload(given, asked.seed), asked))
+    return read_profile(path, env_cap_s=asked.env_cap_s, user_cap_s=asked.user_cap_s, env_scale=asked.env_scale)
 
 
 def _ordered(options: SimulateOptions, order: int, asked: Asked) -> SimulateOptions:

@@ -120,7 +120,8 @@ class Batch:
             for event in fleet.advance(event_s):
                 flight = self._flights[event.rid]  # type: ignore[index]  # rids are ours
                 if isinstance(event, FirstToken):
-                    flight.first_s = event.at_s
+                    if flight.first_s is None:  # a retracted request is prefilled again
+                        flight.first_s = event.at_s
                 else:
                     del self._flights[event.rid]  # type: ignore[arg-type]  # likewise
                     self._turn_ended(flight, event.prompt_tokens, event.cached_tokens, event.output_tokens)

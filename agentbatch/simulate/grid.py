@@ -30,7 +30,7 @@ class Grid:
             None simulates inference only; `cache_ratio` None is the preset's.
         workers: how many. preset: name of the deployment that each is.
         cache_memory_gb: cache memory per GPU rank, 10^9 bytes; None is the preset's.
-        profile: for "longest-first", expected seconds by trajectory id.
+        profile: for "longest-first", expected seconds by trajectory id. inference_profile: the same for `ce` None.
         slots_per_request, max_states_per_path, max_running_requests, chunked_prefill_tokens: see `WorkerConfig`.
         unified, band_s, bucket_s, alpha, seed, source: see `SimulateOptions`.
     """
@@ -46,6 +46,7 @@ class Grid:
     preset: str = DEFAULT_PRESET
     cache_memory_gb: float | None = None
     profile: Mapping[str, float] | None = None
+    inference_profile: Mapping[str, float] | None = None
     unified: bool = False
     band_s: float | Literal["auto"] = 30.0
     bucket_s: float = 1.0
@@ -87,7 +88,7 @@ class Grid:
             band_s=self.band_s,
             bucket_s=self.bucket_s,
             admission=admission,
-            profile=self.profile if admission == "longest-first" else None,
+            profile=(self.inference_profile if ce is None else self.profile) if admission == "longest-first" else None,
             workers=worker_names(self.workers),
             routing=routing,
             alpha=self.alpha,

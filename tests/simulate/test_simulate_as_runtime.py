@@ -131,5 +131,6 @@ def test_admission_is_the_runtimes_with_and_without_a_profile(backend: str, orde
 
 def test_the_policies_differ_on_these_workloads() -> None:
     """Else the tests above would show little."""
-    orders = [tuple(grants(simulated(batch(1), cs=16, ce={"default": 1}, **policy)[1], "default")) for policy in POLICIES]
+    limits: dict[str, Any] = {"cs": 16, "ce": {"default": 1}}
+    orders = [tuple(grants(simulated(batch(1), **limits, **policy)[1], "default")) for policy in POLICIES]
     assert len(set(orders)) == len(POLICIES)
