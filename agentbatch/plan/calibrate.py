@@ -18,8 +18,8 @@ MOST_RATIOS = 1 + len(STEPS) + 2
 FACTOR = 1.4
 """From one neighbour to the next; refined to its square root round the best."""
 
-MARGIN = 0.005
-"""A neighbour counts as better from half a percent on: a simulation is not exacter than that."""
+MARGIN = 0.02
+"""A neighbour counts as better from two percent on: means over a few submission orders differ by one for no reason."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
