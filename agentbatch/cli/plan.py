@@ -7,14 +7,21 @@ from typing import Annotated, Literal
 
 import typer
 
+from agentbatch.errors import UsageError
+from agentbatch.sim import PRESETS
+
 MODEL, SERVER, LIMITS, OUTPUT = "Model", "Server", "Limits and workload", "Output"
 
 
 def plan(
     *,
     trace: Annotated[
-        Path,
-        typer.Argument(help="A trace, or the record of a run (record=, --record).", show_default=False),
+        str,
+        typer.Argument(
+            metavar="TRACE.jsonl|NAME",
+            help="A trace, the record of a run (record=, --record), `sample`, or the name of a generated workload.",
+            show_default=False,
+        ),
     ],
     model_config: Annotated[
         Path | None,
@@ -84,6 +91,19 @@ def plan(
         float,
         typer.Option(help="Longest wait for a person (user_s); a batch has none.", rich_help_panel=LIMITS),
     ] = 120.0,
+    calibrate: Annotated[
+        bool,
+        typer.Option(
+            "--calibrate", help="Simulate the batch at cache ratios near r_bal; take the best.", rich_help_panel=LIMITS
+        ),
+    ] = False,
+    preset: Annotated[
+        str | None,
+        typer.Option(
+            help=f"Engine whose step times --calibrate takes: {', '.join(PRESETS)}; the first by default.",
+            rich_help_panel=LIMITS,
+        ),
+    ] = None,
     as_json: Annotated[
         bool,
         typer.Option("--json", help="Print one JSON object on stdout instead of the table.", rich_help_panel=OUTPUT),
@@ -104,6 +124,9 @@ def plan(
 
     agentbatch plan run.jsonl --kv-bytes 8064 --state-bytes 18995200 --tp 4 --cache-memory-gb 70
     """
+    if preset is not None and not calibrate:
+        raise UsageError("--preset is the engine of --calibrate: give both, or neither")
+
     from agentbatch.cli import planning  # noqa: PLC0415 - see app.py: only what this command needs
 
     planning.carry_out(
@@ -112,7 +135,7 @@ def plan(
             model_config=model_config, kv_bytes=kv_bytes, state_bytes=state_bytes, tp=tp,
             cache_memory_gb=cache_memory_gb, workers=workers, mode=mode, overlap=overlap,
             kv_cache_dtype=kv_cache_dtype, mamba_ssm_dtype=mamba_ssm_dtype, ce=ce, env_cap_s=env_cap_s,
-            user_cap_s=user_cap_s,
+            user_cap_s=user_cap_s, calibrate=calibrate, preset=preset,
         ),
         as_json=as_json,
     )  # fmt: skip

@@ -13,11 +13,13 @@ from dataclasses import dataclass
 STEPS = (-2, -1, 1, 2)
 """First neighbours, in factors of `FACTOR`."""
 
+MOST_RATIOS = 1 + len(STEPS) + 2
+
 FACTOR = 1.4
 """From one neighbour to the next; refined to its square root round the best."""
 
-MARGIN = 0.005
-"""A neighbour counts as better from half a percent on: a simulation is not exacter than that."""
+MARGIN = 0.02
+"""A neighbour counts as better from two percent on: means over a few submission orders differ by one for no reason."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -42,7 +44,7 @@ def calibrate(
 ) -> Calibration:
     """Simulate r_bal and its neighbours, then those between the best and its own neighbours.
 
-    Deterministic where `makespan_of` is: seven ratios at most, each asked for once.
+    Deterministic where `makespan_of` is: at most `MOST_RATIOS` ratios, each asked for once.
 
     Args:
         makespan_of: seconds that a batch takes at a ratio; the caller sets CS, pools and label capacity from it.

@@ -46,7 +46,8 @@ def mha_bytes(config: ModelConfig, *, layers: int, tp: int, dtype_bytes: int, he
     kv_heads = config.integer("num_key_value_heads") if config.has("num_key_value_heads") else heads
     check_divides(heads, tp, "attention heads")
     if kv_heads % tp and tp % kv_heads:
-        raise UsageError(f"{kv_heads} KV heads do not divide over --tp {tp}: {_choices(kv_heads, tp)}")
+        fitting = [size for size in _divisors(heads) if kv_heads % size == 0 or size % kv_heads == 0]
+        raise UsageError(f"{kv_heads} KV heads do not divide over --tp {tp}: {_choices(fitting)}")
     if config.has("head_dim") or head_dim_required:
         head_dim = config.integer("head_dim")
     else:
@@ -62,9 +63,13 @@ def check_divides(count: int, tp: int, what: str) -> None:
         UsageError: `count` is no multiple of `tp`.
     """
     if count % tp:
-        raise UsageError(f"{count} {what} do not divide over --tp {tp}: {_choices(count, tp)}")
+        raise UsageError(f"{count} {what} do not divide over --tp {tp}: {_choices(_divisors(count))}")
 
 
-def _choices(count: int, tp: int) -> str:
-    fitting = [str(size) for size in range(1, max(count, tp) + 1) if count % size == 0]
-    return f"use --tp {', '.join(fitting[:-1])} or {fitting[-1]}" if len(fitting) > 1 else "use --tp 1"
+def _divisors(count: int) -> list[int]:
+    return [size for size in range(1, count + 1) if count % size == 0]
+
+
+def _choices(sizes: list[int]) -> str:
+    *others, last = map(str, sizes)
+    return f"use --tp {', '.join(others)} or {last}" if others else f"use --tp {last}"

@@ -18,6 +18,9 @@ from agentbatch.plan.split import Split, divide, needed_slots, pools_at
 from agentbatch.policy.capacity import Footprint, balanced_ratio, footprint
 from agentbatch.trace.workload import TraceTrajectory
 
+SPARE_TOKENS = 8
+"""What SGLang wants free beyond the longest request, rounded up: a page, and one token to decode into."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Plan:
@@ -151,7 +154,7 @@ def refine(
 
     def feasible(ratio: float) -> bool:
         split = split_at(ratio)
-        return split.label_capacity >= 1 and split.kv_tokens >= plan.workload.longest_tokens
+        return split.label_capacity >= 1 and split.kv_tokens >= plan.workload.longest_tokens + SPARE_TOKENS
 
     found = calibrate(
         lambda ratio: makespan_of(split_at(ratio)), plan.balanced, feasible=feasible, on_tried=on_tried
@@ -162,14 +165,14 @@ def refine(
 
 def _refuse_too_small(question: Question, need: Footprint, workload: Profile, split: Split) -> None:
     memory = f"{question.memory_bytes / GB:g} GB of cache memory"
-    more = "give more memory, a larger --tp, or a smaller mode"
+    more = "give more memory, a larger --tp" + (", or a --mode with fewer slots" if question.slots_per_request else "")
     if split.label_capacity < 1:
         takes = (need.kv_bytes + need.state_bytes) / GB
         raise UsageError(
             f"{memory} per GPU hold {split.capacity:.2f} of one trajectory, whose contexts end at "
             f"{workload.l_kv_tokens:,.0f} tokens on average and take {takes:.3g} GB: {more}"
         )
-    if split.kv_tokens < workload.longest_tokens:
+    if split.kv_tokens < workload.longest_tokens + SPARE_TOKENS:
         raise UsageError(
             f"the longest context of the trace has {workload.longest_tokens:,} tokens (trajectory "
             f"{workload.longest_id}), but {memory} per GPU leave {split.kv_tokens:,} to the KV cache: {more}, "

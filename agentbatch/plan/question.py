@@ -10,6 +10,8 @@ from agentbatch.plan.sizes import Deployment, ModelSizes
 
 GB = 1e9
 
+MAX_WORKERS = 10_000
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Question:
@@ -35,6 +37,8 @@ class Question:
         for name, number in (("workers", self.workers), ("ce", self.ce)):
             if number is not None and number < 1:
                 raise UsageError(f"{name} must be at least 1, not {number}")
+        if self.workers > MAX_WORKERS:
+            raise UsageError(f"workers must be at most {MAX_WORKERS:,}, not {self.workers:,}: each has its URL")
         slots_per_request(self.mode, overlap=self.overlap)
 
     @property

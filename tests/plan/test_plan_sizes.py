@@ -145,7 +145,7 @@ def test_a_checkpoint_with_a_kv_type_of_its_own_is_noticed() -> None:
         (KIMI, 3, "32 heads of linear attention do not divide over --tp 3: use --tp 1, 2, 4, 8, 16 or 32"),
         (LLAMA, 3, "64 attention heads do not divide over --tp 3"),
         (QWEN3_NEXT, 32, "16 key heads of linear attention do not divide over --tp 32"),
-        ({**LLAMA, "num_key_value_heads": 6}, 4, "6 KV heads do not divide over --tp 4"),
+        ({**LLAMA, "num_key_value_heads": 6}, 4, "6 KV heads do not divide over --tp 4: use --tp 1 or 2"),
         (FALCON_H1, 4, "2 Mamba groups do not divide over --tp 4"),
         ({**LING_25, "group_norm_size": 2}, 4, "2 norm groups of linear attention (group_norm_size) do not divide"),
     ],
