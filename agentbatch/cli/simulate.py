@@ -166,6 +166,13 @@ def simulate(
     chunked_prefill_tokens: Annotated[
         int, typer.Option(help="Prefill budget of one step.", rich_help_panel=ENGINE)
     ] = 8192,
+    label_capacity: Annotated[
+        int | None,
+        typer.Option(
+            help="Labels that routing-prefix knows (C_A); by default as many as requests may run.",
+            rich_help_panel=ENGINE,
+        ),
+    ] = None,
     jobs: Annotated[
         int | None, typer.Option(help="Processes to use; by default every core.", rich_help_panel=OUTPUT)
     ] = None,
@@ -226,6 +233,7 @@ def simulate(
             band_s=parse_band(band_s), bucket_s=bucket_s, alpha=alpha, state_mode=mode,
             slots_per_request=slots_per_request(mode),
             max_states_per_path=whole_or_none("--max-states-per-path", max_states_per_path),
-            max_running_requests=max_running_requests, chunked_prefill_tokens=chunked_prefill_tokens, seed=seed,
+            max_running_requests=max_running_requests, chunked_prefill_tokens=chunked_prefill_tokens,
+            label_capacity=label_capacity, seed=seed,
         ),
     )  # fmt: skip

@@ -32,8 +32,8 @@ class Grid:
         workers: how many. preset: name of the deployment that each is.
         cache_memory_gb: cache memory per GPU rank, 10^9 bytes; None is the preset's.
         profile: for "longest-first", expected seconds by trajectory id. inference_profile: the same for `ce` None.
-        slots_per_request, state_mode, max_states_per_path, max_running_requests, chunked_prefill_tokens: of every
-            worker; see `WorkerConfig`.
+        slots_per_request, state_mode, max_states_per_path, max_running_requests, chunked_prefill_tokens,
+            label_capacity: of every worker; see `WorkerConfig`.
         unified, band_s, bucket_s, alpha, seed, source: see `SimulateOptions`.
     """
 
@@ -58,6 +58,7 @@ class Grid:
     max_states_per_path: int | None = 1
     max_running_requests: int = 1024
     chunked_prefill_tokens: int = 8192
+    label_capacity: int | None = None
     seed: int = 0
     source: str = ""
 
@@ -82,6 +83,7 @@ class Grid:
             max_states_per_path=self.max_states_per_path,
             max_running_requests=self.max_running_requests,
             chunked_prefill_tokens=self.chunked_prefill_tokens,
+            label_capacity=self.label_capacity,
         )
         options = SimulateOptions(
             cs=cs,
@@ -136,5 +138,6 @@ class Grid:
             "max_states_per_path": worker.max_states_per_path,
             "max_running_requests": worker.max_running_requests,
             "chunked_prefill_tokens": worker.chunked_prefill_tokens,
+            "label_capacity": worker.labels,
             "seed": options.seed,
         }

@@ -21,6 +21,7 @@ PARAMETERS = {
     "source", "cs", "ce", "unified", "cache_ratio", "schedule_policy", "routing", "alpha", "env_policy", "band_s",
     "bucket_s", "admission", "workers", "preset", "cache_memory_gb", "kv_tokens", "state_slots", "slots_per_request",
     "max_states_per_path", "max_running_requests", "chunked_prefill_tokens", "seed", "mode",
+    "label_capacity",
 }  # fmt: skip
 
 
@@ -177,7 +178,7 @@ REFUSED: list[tuple[tuple[Any, ...], str]] = [
     (("--cache-ratio", "-1"), "--cache-ratio takes a number above 0"),
     (("--cache-ratio", "nan"), "--cache-ratio takes a number above 0"),
     (("--cache-memory-gb", "0"), "at least"),
-    (("--schedule-policy", "lifo"), "--schedule-policy takes one of fcfs"),
+    (("--schedule-policy", "lifo"), "--schedule-policy takes one of fcfs, lpm, dfs-weight, routing-prefix"),
     (("--routing", "sticky"), "--routing takes one of lbch, consistent-hash, cache-aware, random"),
     (("--env-policy", "caas,lifo"), "--env-policy takes one of caas, fcfs, depth, slow-step"),
     (("--admission", "lifo"), "--admission takes one of fifo, longest-first"),
@@ -191,6 +192,7 @@ REFUSED: list[tuple[tuple[Any, ...], str]] = [
     (("--jobs", "0"), "--jobs takes"),
     (("--orders", "0"), "--orders takes"),
     (("--max-states-per-path", "0"), "--max-states-per-path takes"),
+    (("--label-capacity", "0"), "label_capacity must be None or at least 1"),
     (("--mode", "lazy"), "Invalid value for '--mode'"),
     (("--chunked-prefill-tokens", "0"), "chunked_prefill_tokens must be at least 1"),
     (("--band-s", "0"), "band_s"),
