@@ -25,7 +25,8 @@ class RunStarted:
     event: ClassVar[str] = "run"
     run: str
     version: str
-    started_unix_s: float
+    started_unix_s: float | None
+    """None for a simulated run, which has no date."""
     cs: int
     ce: Mapping[str, int]
     unified: bool = False
@@ -196,7 +197,8 @@ class RunEnded:
 
     event: ClassVar[str] = "run_ended"
     at_s: float
-    wall_s: float
+    wall_s: float | None
+    """None for a simulated run: its seconds are nobody's."""
     outcome: Outcome
     priority_s: float | None = None
     """Wall time spent computing scheduling priorities (Table 1); None where it was not measured."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -14,6 +13,7 @@ from agentbatch.replay.lengths import Lengths
 from agentbatch.replay.options import ReplayOptions
 from agentbatch.replay.prepare import prepare
 from agentbatch.replay.routes import Routes
+from agentbatch.replay.submission import ordered
 from agentbatch.replay.trajectory import TrajectoryReplay
 from agentbatch.runtime.batch import AgentBatch
 from agentbatch.runtime.results import Failed
@@ -40,14 +40,6 @@ class ReplayResult:
     def to_dict(self) -> dict[str, Any]:
         """Return the figures as JSON has them."""
         return {**self.summary.to_dict(), "replies_digest": self.replies_digest}
-
-
-def ordered(workload: Sequence[TraceTrajectory], order: int, seed: int) -> list[TraceTrajectory]:
-    """Return the workload in submission order number `order`: 0 is the file's own, others are seeded shuffles."""
-    submitted = list(workload)
-    if order:
-        random.Random(f"{seed}/{order}").shuffle(submitted)  # noqa: S311 - a reproducible order
-    return submitted
 
 
 def check(workload: Sequence[TraceTrajectory], options: ReplayOptions) -> None:

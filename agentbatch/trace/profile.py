@@ -22,6 +22,7 @@ from agentbatch.trace.bound import covered_s
 from agentbatch.trace.ledger import Ledger
 from agentbatch.trace.lines import parse_object, read_lines
 from agentbatch.trace.run import read_run
+from agentbatch.trace.scaling import check_scale, scale_environment
 from agentbatch.trace.workload import TraceTrajectory, cap, read_workload
 
 OUTPUT_TOKEN_S = 0.02
@@ -31,7 +32,11 @@ MOST_SIGMA = 5.0
 
 
 def read_profile(
-    path: str | os.PathLike[str], *, env_cap_s: float | None = None, user_cap_s: float | None = None
+    path: str | os.PathLike[str],
+    *,
+    env_cap_s: float | None = None,
+    user_cap_s: float | None = None,
+    env_scale: float = 1.0,
 ) -> dict[str, float]:
     """Read how long each task took, seconds by task key, from the record of a run or from a trace.
 
@@ -47,18 +52,20 @@ def read_profile(
         path: the file.
         env_cap_s: no environment stage counts for more, seconds >= 0; as the batch to be run is capped.
         user_cap_s: no person's wait counts for more; in a run file they are not told apart, and stay.
+        env_scale: environment stages count so many times, after the cap, >= 0; as the batch to be run is scaled.
 
     Raises:
         TraceError: the file does not read, or holds no trajectory that says how long its task takes.
-        UsageError: a cap is negative or not a number.
+        UsageError: a cap or the scale is negative or not a number.
     """
     first = next(iter(islice(read_lines(path), 1)), None)
     if first is None:
         raise TraceError(f"{os.fspath(path)} is empty: a profile is the record of a run, or a trace")
     if "event" in parse_object(path, first):
-        seconds = _of_run(path, env_cap_s)
+        seconds = _of_run(path, env_cap_s, env_scale)
     else:
-        seconds = _of_trace([cap(one, env_cap_s=env_cap_s, user_cap_s=user_cap_s) for one in read_workload(path)])
+        capped = [cap(one, env_cap_s=env_cap_s, user_cap_s=user_cap_s) for one in read_workload(path)]
+        seconds = profile_of([scale_environment(one, env_scale) for one in capped])
     if not any(seconds.values()):
         raise TraceError(
             f"{os.fspath(path)} is no profile: no trajectory in it "
@@ -85,7 +92,8 @@ def noisy(profile: Mapping[str, float], sigma: float, seed: int | str) -> dict[s
     return {key: seconds * factors[key] for key, seconds in profile.items()}
 
 
-def _of_trace(workload: Sequence[TraceTrajectory]) -> dict[str, float]:
+def profile_of(workload: Sequence[TraceTrajectory]) -> dict[str, float]:
+    """Return how long each trajectory takes, seconds by id; as `read_profile` tells it of a trace."""
     timed = [turn for one in workload for turn in one.turns if turn.infer_s is not None]
     tokens = sum(turn.output_tokens for turn in timed)
     token_s = math.fsum(turn.infer_s or 0.0 for turn in timed) / tokens if tokens else OUTPUT_TOKEN_S
@@ -107,6 +115,7 @@ class _Spans:
     busy: list[tuple[float, float]] = field(default_factory=list)
     waiting: list[tuple[float, float]] = field(default_factory=list)
     excess_s: list[float] = field(default_factory=list)
+    """Below 0 where environment stages are scaled up."""
 
     @property
     def off_s(self) -> float:
@@ -114,9 +123,10 @@ class _Spans:
         return covered_s([*self.busy, *self.waiting]) - covered_s(self.busy) + math.fsum(self.excess_s)
 
 
-def _of_run(path: str | os.PathLike[str], env_cap_s: float | None) -> dict[str, float]:
+def _of_run(path: str | os.PathLike[str], env_cap_s: float | None, env_scale: float) -> dict[str, float]:
     if env_cap_s is not None and not env_cap_s >= 0:
         raise UsageError(f"env_cap_s must be 0 or more seconds, not {env_cap_s!r}")
+    check_scale(env_scale)
     ledger = Ledger.of(read_run(path).events)
     spans: defaultdict[str, _Spans] = defaultdict(_Spans)
     for turn in ledger.turns:
@@ -126,8 +136,9 @@ def _of_run(path: str | os.PathLike[str], env_cap_s: float | None) -> dict[str, 
         mine.waiting.append((job.asked_s, job.ended_s if job.granted_s is None else job.granted_s))
         if job.granted_s is not None:
             mine.busy.append((job.granted_s, job.ended_s))
-            if env_cap_s is not None:
-                mine.excess_s.append(max(0.0, job.ended_s - job.granted_s - env_cap_s))
+            held_s = job.ended_s - job.granted_s
+            counted_s = env_scale * (held_s if env_cap_s is None else min(held_s, env_cap_s))
+            mine.excess_s.append(held_s - counted_s)
     whole: defaultdict[str, list[float]] = defaultdict(list)
     at_least: defaultdict[str, list[float]] = defaultdict(list)
     for label, admitted in ledger.admitted.items():
