@@ -212,9 +212,9 @@ def play(engine: Worker, ops: list[Op], polls_s: Sequence[float] = (), pieces: b
     return events
 
 
-def new_worker(state_slots: int | None = None, policy: str = "fcfs") -> Worker:
+def new_worker(state_slots: int | None = None, policy: str = "fcfs", overlap: bool = False) -> Worker:
     return Worker(WorkerConfig(cost=COST, kv_tokens=KV, state_slots=state_slots, chunked_prefill_tokens=CHUNK,
-                               max_running_requests=RUNNING, schedule_policy=policy))
+                               max_running_requests=RUNNING, schedule_policy=policy, overlap=overlap))
 
 
 @given(scripts())
@@ -232,16 +232,17 @@ def test_stretches_equal_steps_taken_one_by_one(ops: list[Op]) -> None:
     assert engine.statistics().retractions == reference.retractions
 
 
-@given(scripts(), st.lists(st.floats(0, 100), max_size=30))
-def test_how_often_it_is_asked_changes_nothing(ops: list[Op], polls_s: list[float]) -> None:
+@given(scripts(), st.lists(st.floats(0, 100), max_size=30), st.booleans())
+def test_how_often_it_is_asked_changes_nothing(ops: list[Op], polls_s: list[float], overlap: bool) -> None:
     # not at the instant of a submission: a decision taken there must not miss what comes in the same instant
     polls_s = [at_s for at_s in polls_s if all(at_s != op.at_s for op in ops)]
-    assert play(new_worker(9), ops) == play(new_worker(9), ops, polls_s)
+    asked_seldom, asked_often = (new_worker(9, overlap=overlap) for _ in range(2))
+    assert play(asked_seldom, ops) == play(asked_often, ops, polls_s)
 
 
-@given(scripts(), st.sampled_from(POLICIES))
-def test_nothing_leaks(ops: list[Op], policy: str) -> None:
-    engine = new_worker(9, policy)
+@given(scripts(), st.sampled_from(POLICIES), st.booleans())
+def test_nothing_leaks(ops: list[Op], policy: str, overlap: bool) -> None:
+    engine = new_worker(9, policy, overlap)
     events = play(engine, ops)
     stats = engine.statistics()
     assert (stats.waiting, stats.running, stats.states_held) == (0, 0, 0)
