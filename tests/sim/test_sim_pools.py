@@ -45,6 +45,21 @@ class Pools(RuleBasedStateMachine):
         prompt = text.upto()
         self.begin(Sought(prompt), prompt.tokens, text)
 
+    @rule(which=st.integers(0, 2), steps=st.integers(0, 29))
+    def take_a_turn(self, which: int, steps: int) -> None:
+        text = self.texts[which]
+        prompt, reply = text.upto(), ("r", steps + 1)
+        if prompt.tokens + 32 > POOL:
+            return
+        sought = Sought(prompt)
+        lease = admit(self.store, sought, prompt.tokens, 30)
+        if lease is None:
+            return
+        self.store.commit(lease, sought, lease.cached_tokens, prompt.tokens, last=True)
+        decode(self.store, lease, steps)
+        self.store.finish(lease, sought, [reply], prompt.tokens, prompt.tokens + steps)
+        text.extend([reply])
+
     def begin(self, sought: Sought, tokens: int, text: Transcript | None) -> None:
         if tokens + 32 > POOL or len(self.running) == 2:
             return
@@ -99,6 +114,7 @@ class Pools(RuleBasedStateMachine):
     def abort(self, data: st.DataObject) -> None:
         self.store.release(self.running.pop(data.draw(st.integers(0, len(self.running) - 1))).lease)
 
+    @precondition(lambda self: self.store.tree.tokens)
     @rule(tokens=st.integers(0, POOL), slots=st.integers(0, 10))
     def evict(self, tokens: int, slots: int) -> None:
         self.store.make_free(min(tokens, self.store.room_tokens))
