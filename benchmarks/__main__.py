@@ -6,8 +6,8 @@ import json
 import time
 
 NAMES = ("grants", "lbch", "imports", "turn", "sync", "hold", "active", "overload", "decoupled")
-ASKED = ("instructions", "soak")
-"""Run only when named: slow, and it needs valgrind."""
+ASKED = ("instructions", "soak", "results")
+"""Run only when named: slow; the first needs valgrind, the last rewrites docs/results.md."""
 
 
 def main() -> None:
