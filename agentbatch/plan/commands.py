@@ -5,6 +5,7 @@ from __future__ import annotations
 from agentbatch.plan.kv import KvDtype
 from agentbatch.plan.modes import Mode
 from agentbatch.plan.states import StateDtype
+from agentbatch.policy.routing_prefix import label_capacity
 
 SLOT_HEADER = "x-lbch-slot"
 """Header whose value smg hashes instead of the label (sglang.md, "Exact LBCH through an unmodified smg")."""
@@ -18,7 +19,7 @@ def ratio_text(ratio: float) -> str:
 def sglang_args(
     *,
     tp: int,
-    label_capacity: int,
+    running: int,
     ratio: float | None,
     mode: Mode | None,
     overlap: bool,
@@ -30,7 +31,7 @@ def sglang_args(
 
     Args:
         tp: tensor-parallel ranks.
-        label_capacity: floor(C): labels of routing-prefix scheduling, and requests that run at once.
+        running: floor(C), requests that run at once; routing-prefix scheduling remembers half as many labels again.
         ratio: r̂. mode: of the state cache. Both None for a model without recurrent states.
         overlap: the overlap schedule is wanted; `no_buffer` does not go with it.
         pinned_state_slots: where the ratio's own pool would be too small.
@@ -49,8 +50,8 @@ def sglang_args(
         flags.append("--disable-overlap-schedule")
     if kv_dtype != "auto":
         flags += ["--kv-cache-dtype", kv_dtype]
-    flags += ["--max-running-requests", str(label_capacity)]
-    flags += ["--schedule-policy", "routing-prefix", "--routing-prefix-capacity", str(label_capacity)]
+    flags += ["--max-running-requests", str(running)]
+    flags += ["--schedule-policy", "routing-prefix", "--routing-prefix-capacity", str(label_capacity(running))]
     return (*flags, "--enable-cache-report", "--enable-metrics")
 
 

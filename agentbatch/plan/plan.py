@@ -16,6 +16,7 @@ from agentbatch.plan.profile import Profile, profile
 from agentbatch.plan.question import GB, Question
 from agentbatch.plan.split import Split, divide, needed_slots, pools_at
 from agentbatch.policy.capacity import Footprint, balanced_ratio, footprint
+from agentbatch.policy.routing_prefix import label_capacity
 from agentbatch.trace.workload import TraceTrajectory
 
 SPARE_TOKENS = 8
@@ -45,7 +46,7 @@ class Plan:
         return (*chain(
             cautions.model(asked.sizes, kv_type_given=asked.deployment.kv_dtype != "auto"),
             self._pool_cautions(),
-            cautions.lengths(self.workload, asked.sizes, split.label_capacity, split.cs),
+            cautions.lengths(self.workload, asked.sizes, split.per_worker, split.cs),
             cautions.environment(self.environment, asked.ce),
             self.notes,
             (cautions.PLUGIN,),
@@ -57,10 +58,10 @@ class Plan:
         if split.ratio is None:
             return ()
         return (
-            *cautions.default_ratio(asked.memory_bytes, self.need, split.label_capacity),
+            *cautions.default_ratio(asked.memory_bytes, self.need, split.per_worker),
             *cautions.pinned(
-                split.ratio, pools_at(asked, split.ratio), needed_slots(asked, split.label_capacity),
-                split.label_capacity, asked.slots_per_request,
+                split.ratio, pools_at(asked, split.ratio), needed_slots(asked, split.per_worker),
+                split.per_worker, asked.slots_per_request,
             ),
         )  # fmt: skip
 
@@ -69,7 +70,7 @@ class Plan:
         asked, split, hybrid = self.question, self.split, self.split.ratio is not None
         mode = asked.mode if hybrid else None
         worker = sglang_args(
-            tp=asked.deployment.tp, label_capacity=split.label_capacity, ratio=split.ratio, mode=mode,
+            tp=asked.deployment.tp, running=split.per_worker, ratio=split.ratio, mode=mode,
             overlap=asked.overlap, pinned_state_slots=split.pinned_state_slots, kv_dtype=asked.deployment.kv_dtype,
             state_dtype=asked.deployment.state_dtype,
         )  # fmt: skip
@@ -88,14 +89,14 @@ class Plan:
             "r_bal": self.balanced,
             "r_hat": split.ratio,
             "capacity": split.capacity,
-            "capacity_per_worker": split.label_capacity,
+            "capacity_per_worker": split.per_worker,
             "kv_tokens": split.kv_tokens,
             "state_slots": split.state_slots,
             "cs": split.cs,
             "ce": asked.ce if asked.ce is not None else self.environment.ce,
             "ce_advised": self.environment.ce,
             "environment_share": self.environment.share,
-            "label_capacity": split.label_capacity,
+            "label_capacity": label_capacity(split.per_worker),
             "sglang_args": list(worker),
             "gateway_args": list(gateway_args(asked.workers)),
             "calibration": None if self.calibration is None else asdict(self.calibration),
@@ -154,7 +155,7 @@ def refine(
 
     def feasible(ratio: float) -> bool:
         split = split_at(ratio)
-        return split.label_capacity >= 1 and split.kv_tokens >= plan.workload.longest_tokens + SPARE_TOKENS
+        return split.per_worker >= 1 and split.kv_tokens >= plan.workload.longest_tokens + SPARE_TOKENS
 
     found = calibrate(
         lambda ratio: makespan_of(split_at(ratio)), plan.balanced, feasible=feasible, on_tried=on_tried
@@ -166,7 +167,7 @@ def refine(
 def _refuse_too_small(question: Question, need: Footprint, workload: Profile, split: Split) -> None:
     memory = f"{question.memory_bytes / GB:g} GB of cache memory"
     more = "give more memory, a larger --tp" + (", or a --mode with fewer slots" if question.slots_per_request else "")
-    if split.label_capacity < 1:
+    if split.per_worker < 1:
         takes = (need.kv_bytes + need.state_bytes) / GB
         raise UsageError(
             f"{memory} per GPU hold {split.capacity:.2f} of one trajectory, whose contexts end at "

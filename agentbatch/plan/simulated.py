@@ -39,8 +39,7 @@ def simulated_makespan(
         worker = WorkerConfig(
             cost=engine.cost, kv_tokens=split.kv_tokens, state_slots=split.state_slots,
             slots_per_request=slots_per_request(question.mode, overlap=question.overlap), state_mode=question.mode,
-            max_running_requests=split.label_capacity, schedule_policy="routing-prefix",
-            label_capacity=split.label_capacity,
+            max_running_requests=split.per_worker, schedule_policy="routing-prefix",
         )  # fmt: skip
         options = SimulateOptions(
             cs=split.cs, ce={"default": ce or 1}, inference_only=ce is None, workers=worker_names(question.workers),

@@ -24,8 +24,8 @@ class Split:
     """None for a model without recurrent states; likewise the pool of states."""
     capacity: float
     """C, trajectories."""
-    label_capacity: int
-    """floor(C)."""
+    per_worker: int
+    """floor(C): requests that run at once."""
     cs: int
     """C*_I = W floor(C) (Eq. 8)."""
     kv_tokens: int
@@ -39,7 +39,7 @@ def divide(question: Question, need: Footprint, ratio: float | None) -> Split:
     if ratio is None or question.sizes.state_bytes is None:
         held = balanced_capacity(question.memory_bytes, need)
         return Split(
-            ratio=None, capacity=held, label_capacity=whole(held), cs=reference_concurrency(question.workers, held),
+            ratio=None, capacity=held, per_worker=whole(held), cs=reference_concurrency(question.workers, held),
             kv_tokens=int(question.memory_bytes / question.sizes.kv_bytes), state_slots=None, pinned_state_slots=None,
         )  # fmt: skip
     held = capacity(question.memory_bytes, ratio, need).trajectories
@@ -47,7 +47,7 @@ def divide(question: Question, need: Footprint, ratio: float | None) -> Split:
     pinned = needed if pools.state_slots < needed else None
     pools = pools_at(question, ratio, pinned) if pinned is not None else pools
     return Split(
-        ratio=ratio, capacity=held, label_capacity=whole(held), cs=reference_concurrency(question.workers, held),
+        ratio=ratio, capacity=held, per_worker=whole(held), cs=reference_concurrency(question.workers, held),
         kv_tokens=max(0, pools.kv_tokens), state_slots=pools.state_slots, pinned_state_slots=pinned,
     )  # fmt: skip
 

@@ -24,7 +24,7 @@ from agentbatch.simulate.script import Script
 from agentbatch.trace.summary import Summary, summarize
 from agentbatch.trace.workload import TraceTrajectory
 
-COUNTS = ("prefill_steps", "decode_steps", "evicted_tokens", "evicted_states", "retractions")
+COUNTS = ("prefill_steps", "decode_steps", "evicted_tokens", "evicted_states", "retractions", "passes", "matches")
 """What of a worker's statistics says why a batch took as long as it did."""
 
 

@@ -47,7 +47,7 @@ def said(plan: Plan, part: str) -> bool:
 def test_the_papers_figures_for_swe_and_bfcl() -> None:
     swe, bfcl = planned(SWE_TOKENS).to_dict(), planned(BFCL_TOKENS).to_dict()
     assert (round(swe["r_bal"], 4), swe["capacity_per_worker"], swe["cs"]) == (0.0858, 98, 196)
-    assert swe["label_capacity"] == 98
+    assert (swe["capacity_per_worker"], swe["label_capacity"]) == (98, 147)
     assert (round(bfcl["r_bal"], 2), bfcl["capacity_per_worker"], bfcl["cs"]) == (2.26, 859, 1718)
     assert (swe["c_kv_bytes"], swe["c_state_bytes"], swe["s_state"]) == (8064, 18_995_200, 3)
     assert swe["r_hat"] == swe["r_bal"]
@@ -121,9 +121,9 @@ def test_pools_always_hold_the_requests_that_may_run_and_fit_the_memory(gb: floa
     asked = question(gb=gb)
     split = make_plan(asked, trace(tokens)).split
     assert split.state_slots is not None
-    assert split.state_slots >= split.label_capacity * 3 + 1
+    assert split.state_slots >= split.per_worker * 3 + 1
     assert (split.state_slots + 1) * 18_995_200 + split.kv_tokens * 8064 <= asked.memory_bytes
-    assert split.cs == 2 * split.label_capacity
+    assert split.cs == 2 * split.per_worker
 
 
 def test_flags_of_server_and_gateway() -> None:
@@ -131,7 +131,7 @@ def test_flags_of_server_and_gateway() -> None:
     assert figures["sglang_args"] == [
         "--tp", "4", "--mamba-radix-cache-strategy", "no_buffer", "--mamba-full-memory-ratio", "0.085797",
         "--max-mamba-cache-size", "295", "--mamba-max-states-per-path", "1", "--disable-overlap-schedule",
-        "--max-running-requests", "98", "--schedule-policy", "routing-prefix", "--routing-prefix-capacity", "98",
+        "--max-running-requests", "98", "--schedule-policy", "routing-prefix", "--routing-prefix-capacity", "147",
         "--enable-cache-report", "--enable-metrics",
     ]  # fmt: skip
     assert figures["gateway_args"] == [
@@ -245,7 +245,7 @@ def test_calibration_moves_everything_that_depends_on_the_ratio() -> None:
     figures = found.to_dict()
     assert figures["r_hat"] < figures["r_bal"] / 1.5
     assert figures["capacity_per_worker"] < 98
-    assert figures["cs"] == 2 * figures["label_capacity"] == 2 * figures["capacity_per_worker"]
+    assert figures["cs"] == 2 * figures["capacity_per_worker"]
     assert figures["calibration"]["ratio"] == figures["r_hat"]
     assert len(figures["calibration"]["tried"]) == len(tried)
     assert f"{figures['r_hat']:.6g}" in figures["sglang_args"]

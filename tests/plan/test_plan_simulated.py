@@ -62,4 +62,4 @@ def test_a_trajectory_that_does_not_run_is_an_error() -> None:
     small = divide(plan.question, plan.need, (plan.balanced or 0) * 30)
     assert small.kv_tokens < 15_040
     with pytest.raises(UsageError, match="24 trajectories do not run on the simulated workers: t"):
-        makespan_s(plan, replace(small, label_capacity=1, cs=2))
+        makespan_s(plan, replace(small, per_worker=1, cs=2))
