@@ -169,7 +169,7 @@ def simulate(
     label_capacity: Annotated[
         int | None,
         typer.Option(
-            help="Labels that routing-prefix knows (C_A); by default as many as requests may run.",
+            help="Labels that routing-prefix knows (C_A); by default half as many again as requests may run.",
             rich_help_panel=ENGINE,
         ),
     ] = None,

@@ -80,6 +80,7 @@ class Grid:
             engine.config(schedule_policy=schedule_policy),
             slots_per_request=self.slots_per_request,
             state_mode=self.state_mode,
+            overlap=self.state_mode != "no_buffer",  # SGLang's default; no_buffer does not go with it
             max_states_per_path=self.max_states_per_path,
             max_running_requests=self.max_running_requests,
             chunked_prefill_tokens=self.chunked_prefill_tokens,

@@ -23,7 +23,7 @@ CACHE_MEMORY_GB = CACHE_PER_REQUEST_STATES * STATES * STATE_BYTES / 1e9
 Mode = Literal["no_buffer", "extra_buffer", "extra_buffer_lazy"]
 
 FIGURES = (
-    "makespan_s", "tail_5_s", "cache_reuse", "mean_in_flight", "environment_share", "beta", "gamma_out", "priority_s",
+    "makespan_s", "tail_5_s", "cache_reuse", "mean_in_flight", "environment_share", "beta", "gamma_out",
     "new_prefill_tokens", "completed", "failed", "lower_bound_s", "bottleneck",
 )  # fmt: skip
 """Of a summary."""
@@ -144,9 +144,10 @@ def _record(ask: Ask, result: SimulationResult, wall_s: float) -> dict[str, Any]
     engine = {name: added(result.workers.values(), name) for name in ENGINE}
     worker = ask.options().config
     most = min(worker.max_running_requests, (worker.state_slots or 0) // worker.slots_per_request)
+    waited = 0.0 if worker.overlap else engine["matches"] * worker.cost.match_s
     return {
         **asked, **figures, **engine, "running_most": most,
-        "labels": worker.labels, "wall_s": round(wall_s, 1),
+        "labels": worker.labels, "matching_s": round(waited, 3), "wall_s": round(wall_s, 1),
     }  # fmt: skip
 
 
