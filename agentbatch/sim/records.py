@@ -114,7 +114,8 @@ class WorkerConfig:
                              f"a request holds {HELD_SLOTS[self.state_mode]} slots and locks another")
         if self.state_slots is not None and self.state_slots < self.slots_per_request:
             raise UsageError(f"state_slots = {self.state_slots} cannot run a single request: each takes "
-                             f"slots_per_request = {self.slots_per_request}")
+                             f"slots_per_request = {self.slots_per_request}. More cache memory, or a larger share "
+                             "of it for states, makes more slots")
         if self.schedule_policy not in POLICIES:
             known = ", ".join(POLICIES)
             raise UsageError(f"unknown schedule policy {self.schedule_policy!r}; known: {known}")

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from agentbatch.policy.lbch import ALPHA
 from agentbatch.sim.presets import DEFAULT_PRESET, Preset, preset
+from agentbatch.sim.records import WorkerConfig
 from agentbatch.sim.states import StateMode
 from agentbatch.simulate.options import SimulateOptions, worker_names
 
@@ -76,8 +77,11 @@ class Grid:
     def _cell(self, values: tuple[Any, ...]) -> Cell:
         cs, ce, cache_ratio, schedule_policy, routing, env_policy, admission = values
         engine = self._engine(cache_ratio)
-        worker = replace(
-            engine.config(schedule_policy=schedule_policy),
+        worker = WorkerConfig(
+            cost=engine.cost,
+            kv_tokens=engine.kv_tokens,
+            state_slots=engine.state_slots,
+            schedule_policy=schedule_policy,
             slots_per_request=self.slots_per_request,
             state_mode=self.state_mode,
             overlap=self.state_mode != "no_buffer",  # SGLang's default; no_buffer does not go with it

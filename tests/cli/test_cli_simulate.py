@@ -191,6 +191,7 @@ REFUSED: list[tuple[tuple[Any, ...], str]] = [
     (("--workers", "0"), "--workers takes"),
     (("--jobs", "0"), "--jobs takes"),
     (("--orders", "0"), "--orders takes"),
+    (("--mode", "extra_buffer", "--cache-memory-gb", "0.5"), "each takes slots_per_request = 5. More cache memory"),
     (("--max-states-per-path", "0"), "--max-states-per-path takes"),
     (("--label-capacity", "0"), "label_capacity must be None or at least 1"),
     (("--mode", "lazy"), "Invalid value for '--mode'"),
