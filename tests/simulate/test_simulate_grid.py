@@ -21,5 +21,5 @@ def test_a_pool_too_small_is_told_with_the_modes_own_slots() -> None:
     """2 GB at ratio 0.03 make three slots: enough for a request in no_buffer, not in extra_buffer."""
     grid = Grid(cs=[5], ce=[None], cache_memory_gb=2, cache_ratio=[0.03])
     assert grid.cells()[0].options.config.state_slots == 3
-    with pytest.raises(UsageError, match="state_slots = 3 cannot run .* slots_per_request = 5"):
+    with pytest.raises(UsageError, match=r"state_slots = 3 cannot run .* slots_per_request = 5"):
         replace(grid, state_mode="extra_buffer", slots_per_request=5).cells()
