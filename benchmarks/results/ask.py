@@ -39,6 +39,7 @@ class Ask:
         table, row: where it belongs on the page.
         workload, seed, trajectories: what is generated; None is the published number.
         equal_outputs: every turn of the workload has its mean output; answers keep their lengths.
+        pause_s: a stage of so many seconds between turns; give it a `ce` as large as `cs`, so that none waits.
         env_scale: environment stages times this. ce: None is without environment.
         order: of submission; 0 is the generated one.
         The others: as the options of `agentbatch simulate`.
@@ -50,6 +51,7 @@ class Ask:
     seed: int = 0
     trajectories: int | None = None
     equal_outputs: bool = False
+    pause_s: float = 0.0
     env_scale: float = 1.0
     cs: int
     ce: int | None = None
@@ -58,6 +60,7 @@ class Ask:
     schedule_policy: str = "routing-prefix"
     routing: str = "lbch"
     env_policy: Literal["caas", "fcfs"] = "caas"
+    band_s: float = 30.0
     workers: int = 1
     preset: str = "h20-tp4-ling-3.0-flash"
     mode: Mode = "no_buffer"
@@ -66,21 +69,24 @@ class Ask:
     max_running_requests: int = 1024
     order: int = 0
 
-    def generated(self) -> tuple[str, int, int | None, bool, float]:
+    def generated(self) -> tuple[object, ...]:
         """Return what decides the workload."""
-        return self.workload, self.seed, self.trajectories, self.equal_outputs, self.env_scale
+        return self.workload, self.seed, self.trajectories, self.equal_outputs, self.pause_s, self.env_scale
 
     def trajectories_of(self) -> list[TraceTrajectory]:
         """Generate the workload."""
         made = generate(self.workload, seed=self.seed, trajectories=self.trajectories)
         made = [scale_environment(one, self.env_scale) for one in made]
-        return with_equal_outputs(made) if self.equal_outputs else made
+        if self.equal_outputs:
+            made = with_equal_outputs(made)
+        return [_paused(one, self.pause_s) for one in made] if self.pause_s else made
 
     def options(self) -> SimulateOptions:
         """Return the same as the simulator takes it."""
         grid = Grid(
             cs=[self.cs], ce=[None if self.ce is None else {"default": self.ce}], cache_ratio=[self.ratio],
             schedule_policy=[self.schedule_policy], routing=[self.routing], env_policy=[self.env_policy],
+            band_s=self.band_s,
             workers=self.workers, preset=self.preset, cache_memory_gb=CACHE_MEMORY_GB, unified=self.unified,
             state_mode=self.mode, slots_per_request=slots_per_request(self.mode),
             label_capacity=self.label_capacity, chunked_prefill_tokens=self.chunk_tokens,
@@ -109,6 +115,11 @@ def _equal(trajectory: TraceTrajectory, output_tokens: int) -> TraceTrajectory:
         ))  # fmt: skip
         shift += output_tokens - turn.output_tokens
     return trajectory.model_copy(update={"turns": tuple(turns)})
+
+
+def _paused(trajectory: TraceTrajectory, pause_s: float) -> TraceTrajectory:
+    turns = [turn.model_copy(update={"env_s": pause_s}) for turn in trajectory.turns[:-1]]
+    return trajectory.model_copy(update={"turns": (*turns, trajectory.turns[-1])})
 
 
 def carry_out(asks: Sequence[Ask], told: Callable[[str], None], jobs: int | None = None) -> list[dict[str, Any]]:

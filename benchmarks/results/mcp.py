@@ -13,6 +13,8 @@ RATIO = 0.14
 CES = (3, 5)
 SCALE_ORDERS = 3
 """Of other scales than 1, which is taken from the main table."""
+BAND_ORDERS, BAND_SCALE, BANDS_S = 6, 2.0, (5.0, 30.0, 120.0, 480.0, 1e6)
+"""The last band holds everything: the deepest chain goes first."""
 COMPARED = (10, 50)
 """CS at which FCFS runs, too."""
 UNIFIED, CAAS, FCFS = "unified", "caas", "fcfs"
@@ -36,7 +38,13 @@ def asks(quick: bool) -> list[Ask]:
         for ce in CES
         for ask in _ways("mcp-scale", ce, (10, 50), small, order, scale)
     ]
-    return [*main, *swept]
+    banded = [
+        ask
+        for order in range(2 if quick else BAND_ORDERS)
+        for ce in CES
+        for ask in _bands(ce, small, order)
+    ]
+    return [*main, *swept, *banded]
 
 
 def _ways(name: str, ce: int, sizes: Sequence[int], small: int | None, order: int, scale: float = 1.0) -> list[Ask]:
@@ -54,10 +62,20 @@ def _ways(name: str, ce: int, sizes: Sequence[int], small: int | None, order: in
     return [unified, *apart]
 
 
+def _bands(ce: int, small: int | None, order: int) -> list[Ask]:
+    common = {
+        "table": "mcp-band", "workload": "mcp-atlas", "trajectories": small, "cs": COMPARED[-1], "ce": ce,
+        "ratio": RATIO, "order": order, "env_scale": BAND_SCALE,
+    }  # fmt: skip
+    banded = [Ask(**common, row=CAAS, band_s=band_s) for band_s in BANDS_S]
+    return [Ask(**common, row=FCFS, env_policy=FCFS), *banded]
+
+
 def render(records: Sequence[Record]) -> dict[str, str]:
     """Return the blocks of the page."""
     main, swept = chosen(records, table="mcp"), chosen(records, table="mcp-scale")
-    return {"mcp-limits": _limits(main), "mcp-caas": _caas(main), "mcp-scale": _scale([*main, *swept])}
+    return {"mcp-limits": _limits(main), "mcp-caas": _caas(main), "mcp-scale": _scale([*main, *swept]),
+            "mcp-band": _band(chosen(records, table="mcp-band"))}  # fmt: skip
 
 
 def _limits(records: Sequence[Record]) -> str:
@@ -86,6 +104,18 @@ def _caas(records: Sequence[Record]) -> str:
                 *(PAPER_CAAS[ce] if cs == 50 else ("", "")),
             ])  # fmt: skip
     return table(["CE", "CS", "makespan", "L5", "paper: makespan", "paper: L5"], rows, left=2)
+
+
+def _band(records: Sequence[Record]) -> str:
+    rows = []
+    for band_s in BANDS_S:
+        row = [f"{band_s:,.0f}"]
+        for ce in CES:
+            fcfs = chosen(records, ce=ce, row=FCFS)
+            mine = [one for one in chosen(records, ce=ce, row=CAAS) if one.get("band_s", 30.0) == band_s]
+            row += [interval(paired(mine, fcfs, name)) for name in ("makespan_s", "tail_5_s")]
+        rows.append(row)
+    return table(["band, s", *(f"CE {ce}: {what}" for ce in CES for what in ("makespan", "L5"))], rows)
 
 
 def _scale(records: Sequence[Record]) -> str:

@@ -21,7 +21,7 @@ def asks(quick: bool) -> list[Ask]:
         spec = workload_spec(name)
         balanced = spec.r_bal
         held = capacity(balanced)
-        for seed in range(1 if quick else 2):
+        for seed in range(1 if quick or name == "bfcl" else 2):
             for cs in (4, 8) if quick else (held, min(2 * held, spec.trajectories)):
                 for ratio in (balanced / 2, balanced, 2 * balanced, DEFAULT):
                     asked += [

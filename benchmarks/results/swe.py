@@ -35,7 +35,7 @@ def asks(quick: bool) -> list[Ask]:
         for cs in sizes
         for policy in POLICIES
     ]
-    return [*main, *_modes(sizes, small), *_variants(sizes[-2:], small)]
+    return [*main, *_modes(sizes, small), *_variants(sizes[-2:], small), *_pauses(sizes[1:], small)]
 
 
 def _modes(sizes: Sequence[int], small: int | None) -> list[Ask]:
@@ -58,6 +58,16 @@ def _variants(sizes: Sequence[int], small: int | None) -> list[Ask]:
     ]
 
 
+def _pauses(sizes: Sequence[int], small: int | None) -> list[Ask]:
+    return [
+        Ask(table="pauses", workload="swe", trajectories=small, pause_s=PAUSE_S, cs=cs, ce=cs, ratio=RATIO,
+            schedule_policy=policy)
+        for cs in sizes
+        for policy in POLICIES
+    ]  # fmt: skip
+
+
+PAUSE_S = 2.0
 OURS, ENDS = ("routing-prefix",), ("fcfs", "routing-prefix")
 VARIANTS: dict[str, dict[str, Any]] = {
     "all outputs of 236 tokens": {"options": {"equal_outputs": True}},
@@ -76,6 +86,7 @@ def render(records: Sequence[Record]) -> dict[str, str]:
         "swe": _main(chosen(records, table="swe")),
         "swe-work": _work(chosen(records, table="swe")),
         "swe-must-reach": _must_reach(chosen(records, table="swe")),
+        "swe-pauses": _pauses_table(records),
         "swe-modes": _modes_table(chosen(records, table="modes")),
         "swe-variants": _variants_table(records),
     }
@@ -157,6 +168,18 @@ def _variants_table(records: Sequence[Record]) -> str:
         mine = base if row is None else chosen(variants, row=row)
         rows.append([row or "nothing", *(_cell(_of(mine, policy, cs=cs)) for cs in sizes for policy in POLICIES)])
     return table(heads, rows)
+
+
+def _pauses_table(records: Sequence[Record]) -> str:
+    paused = chosen(records, table="pauses")
+    base = [one for one in chosen(records, table="swe") if one.get("seed", 0) == 0]
+    sizes = distinct(paused, "cs")
+    rows = [
+        [name, policy, *(_cell(_of(mine, policy, cs=cs)) for cs in sizes)]
+        for name, mine in (("0 s", base), (f"{PAUSE_S:g} s", paused))
+        for policy in POLICIES
+    ]
+    return table(["between turns", "policy", *(f"CS {cs}" for cs in sizes)], rows, left=2)
 
 
 def _cell(records: Sequence[Record]) -> str:
