@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from agentbatch.workloads import workload_spec
-from agentbatch.workloads.footprint import capacity
+from agentbatch.workloads.footprint import CACHE_PER_REQUEST_STATES, capacity
 from benchmarks.results.ask import Ask, Record
 from benchmarks.results.layout import chosen, distinct, mean, minutes, table, values
 
@@ -37,8 +38,13 @@ def render(records: Sequence[Record]) -> dict[str, str]:
     return {"ratios": _table(chosen(records, table="ratios"))}
 
 
+def _kv_capacity(name: str, ratio: float) -> int:
+    """Return C_kv (Eq. 3); F_kv is F_state / r_bal."""
+    return math.floor(CACHE_PER_REQUEST_STATES * workload_spec(name).r_bal / (1 + ratio))
+
+
 def _table(records: Sequence[Record]) -> str:
-    heads = ["workload", "ratio", "C", "CS"]
+    heads = ["workload", "ratio", "C_state", "C_kv", "CS"]
     heads += [f"{policy}: {what}" for policy in POLICIES for what in ("minutes", "reuse")]
     rows = []
     for name in distinct(records, "workload"):
@@ -48,5 +54,6 @@ def _table(records: Sequence[Record]) -> str:
                 found = [[one for one in mine if one.get("schedule_policy", POLICIES[1]) == each] for each in POLICIES]
                 figures = [(minutes(each), mean(values(each, "cache_reuse"), ".3f")) for each in found]
                 best = " (r_bal)" if ratio == workload_spec(name).r_bal else ""
-                rows.append([name, f"{ratio:g}{best}", str(mine[0]["running_most"]), str(cs), *sum(figures, ())])
+                held = str(mine[0]["running_most"]), str(_kv_capacity(name, ratio))
+                rows.append([name, f"{ratio:g}{best}", *held, str(cs), *sum(figures, ())])
     return table(heads, rows, left=2)
