@@ -1,0 +1,195 @@
+"""What both the real server and the model are asked: sessions of turns, exact to the token.
+
+A session's next prompt is its previous prompt, the reply and new text. Text is
+named segments; a segment's tokens follow from its name and length alone, and the stubbed model's replies from their
+position alone, so that every prompt is known beforehand.
+"""
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+Segment = tuple[str, int]
+"""Name and length in tokens, > 0. Two segments that may follow the same prefix must have different names."""
+
+FIRST_TOKEN, VOCABULARY = 5, 512
+
+
+@dataclass(frozen=True, kw_only=True)
+class Turn:
+    """Text added to the conversation, the length of the reply to it, and when it is sent.
+
+    That is `think_s` after the last reply, but not before `not_before_s` from the script's start.
+    """
+
+    new_tokens: int
+    output_tokens: int
+    think_s: float = 0.0
+    not_before_s: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Session:
+    """One trajectory: begins at `start_s` with the segments of `opening` before its first turn's text."""
+
+    name: str
+    start_s: float
+    turns: tuple[Turn, ...]
+    opening: tuple[Segment, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Call:
+    """One request of a session."""
+
+    rid: str
+    session: str
+    prompt: tuple[Segment, ...]
+    reply: Segment
+    turn: Turn
+
+    def due_s(self, free_s: float) -> float:
+        """Return when it is sent, the session being free since `free_s`."""
+        return max(free_s + self.turn.think_s, self.turn.not_before_s)
+
+    @property
+    def prompt_tokens(self) -> int:
+        """Length of the prompt."""
+        return sum(tokens for _, tokens in self.prompt)
+
+    @property
+    def output_tokens(self) -> int:
+        """Length of the reply."""
+        return self.reply[1]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Script:
+    """Sessions, in order of their start."""
+
+    name: str
+    sessions: tuple[Session, ...]
+
+    @property
+    def requests(self) -> int:
+        """Number of requests in all."""
+        return sum(len(session.turns) for session in self.sessions)
+
+
+def calls(session: Session) -> Iterator[Call]:
+    """Yield a session's requests in order."""
+    prompt = session.opening
+    for number, turn in enumerate(session.turns):
+        prompt += ((f"{session.name}.{number}", turn.new_tokens),)
+        rid = f"{session.name}#{number}"
+        reply = (f"reply {rid}", turn.output_tokens)
+        yield Call(rid=rid, session=session.name, prompt=prompt, reply=reply, turn=turn)
+        prompt += (reply,)
+
+
+def token_ids(call: Call, numbers: dict[str, int]) -> list[int]:
+    """Return the prompt's tokens.
+
+    Args:
+        call: whose prompt.
+        numbers: gives each segment a first token of its own, so that two never share their beginning; filled here,
+            one for all calls of a script.
+    """
+    ids: list[int] = []
+    for name, tokens in call.prompt:
+        if name.startswith("reply "):
+            ids += reply_ids(len(ids), tokens)
+        else:
+            number = numbers.setdefault(name, len(numbers))
+            rng = random.Random(name)
+            ids.append(FIRST_TOKEN + number % (VOCABULARY - FIRST_TOKEN))
+            ids += [rng.randrange(FIRST_TOKEN, VOCABULARY) for _ in range(tokens - 1)]
+    return ids
+
+
+def reply_ids(prompt_tokens: int, output_tokens: int) -> list[int]:
+    """Return what the stubbed model answers to a prompt of that length."""
+    return [40 + ((prompt_tokens + step) * 7919 + 13) % 50 for step in range(output_tokens)]
+
+
+def _session(name: str, start_s: float, sizes: list[tuple[int, int]], think_s: tuple[float, float], **rest) -> Session:
+    """Build a session of `(new, output)` sizes, each varied by up to a fifth, that pauses within `think_s`."""
+    turns = []
+    for number, (new, output) in enumerate(sizes):
+        rng = random.Random(f"{name} {number}")
+        turns.append(Turn(
+            new_tokens=round(new * rng.uniform(0.8, 1.2)), output_tokens=round(output * rng.uniform(0.8, 1.2)),
+            think_s=rng.uniform(*think_s) if number else 0.0,
+        ))
+    return Session(name=name, start_s=start_s, turns=tuple(turns), **rest)
+
+
+def light() -> Script:
+    """Few sessions, pools that hold everything: reuse by prefix alone, across sessions too."""
+    sizes = [(300, 40), (200, 60), (400, 300), (150, 30), (90, 20)]
+    return Script(name="light", sessions=tuple(
+        _session(f"l{n}", 0.35 * n, sizes, (0.1, 0.4), opening=(("system", 500),)) for n in range(6)
+    ))
+
+
+def kv_bound() -> Script:
+    """Few long sessions, more tokens than the KV pool holds."""
+    sizes = [(1500, 30), (700, 50), (700, 30), (900, 60), (600, 20)]
+    return Script(name="KV-bound", sessions=tuple(_session(f"k{n}", 0.2 * n, sizes, (0.2, 1.0)) for n in range(7)))
+
+
+def state_bound() -> Script:
+    """Many short sessions, more states than the pool has slots."""
+    sizes = [(200, 12), (100, 16), (90, 12)]
+    return Script(name="state-bound", sessions=tuple(
+        _session(f"s{n}", 0.03 * n, sizes, (0.5, 2.0)) for n in range(30)
+    ))
+
+
+def crowd() -> Script:
+    """More than 128 requests wait at once: SGLang's lpm gives up sorting."""
+    openings = [(("system a", 192),), (("system b", 192),), ()]
+    return Script(name="> 128 waiting", sessions=tuple(
+        _session(f"c{n}", 0.01 * n, [(60, 8), (50, 8)], (0.0, 0.3), opening=openings[n % 3]) for n in range(170)
+    ))
+
+
+def burst() -> Script:
+    """A burst that arrives while long requests hold all eight places, so that the policy alone decides who is next.
+
+    First come conversations of different length and two requests of a family with a shared prefix, one after the other;
+    then the blockers; then, in an order that no policy but fcfs would choose, the conversations' second turns, the
+    rest of the family, twins with a prefix that nothing holds yet, and requests that share nothing.
+    """
+    burst_s = 7.0
+    family, twins = (("family", 320),), (("twins", 200),)
+    warm = [
+        Session(name=f"warm{n}", start_s=0.4 * n, turns=(
+            Turn(new_tokens=150 + 130 * n, output_tokens=4),
+            Turn(new_tokens=70, output_tokens=9, not_before_s=burst_s + 0.03 * n),
+        )) for n in range(6)
+    ]
+    kin = [_single(f"kin{n}", 2.6 + 0.4 * n, 100 + 10 * n, 4, family) for n in range(2)]
+    blockers = [_single(f"block{n}", 5.5 + 0.05 * n, 80, 150 + 20 * n) for n in range(8)]
+    late = [_single(f"late{n}", burst_s + 0.2 + 0.03 * n, 120, 9, family if n % 2 else ()) for n in range(8)]
+    alike = [_single(f"twin{n}", burst_s + 0.5 + 0.03 * n, 90, 9, twins) for n in range(3)]
+    return Script(name="burst", sessions=(*warm, *kin, *blockers, *late, *alike))
+
+
+def _single(
+    name: str, start_s: float, new_tokens: int, output_tokens: int, opening: tuple[Segment, ...] = ()
+) -> Session:
+    turn = Turn(new_tokens=new_tokens, output_tokens=output_tokens)
+    return Session(name=name, start_s=start_s, turns=(turn,), opening=opening)
+
+
+def _session(name: str, start_s: float, sizes: list[tuple[int, int]], think_s: tuple[float, float], **rest) -> Session:
+    """Build a session of `(new, output)` sizes, each varied by up to a fifth, that pauses within `think_s`."""
+    turns = []
+    for number, (new, output) in enumerate(sizes):
+        rng = random.Random(f"{name} {number}")
+        turns.append(Turn(
+            new_tokens=round(new * rng.uniform(0.8, 1.2)), output_tokens=round(output * rng.uniform(0.8, 1.2)),
+            think_s=rng.uniform(*think_s) if number else 0.0,
+        ))
+    return Session(name=name, start_s=start_s, turns=tuple(turns), **rest)
