@@ -3,13 +3,16 @@
 import asyncio
 import heapq
 import itertools
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import aiohttp
-from request_script import Call, Script, calls, reply_ids, token_ids
+from request_script import Call, Script, Segment, calls, reply_ids, token_ids
 from sglang_server import Launch, Server
 
 from agentbatch.sim import Finished, FirstToken, Request, StepCost, Worker, WorkerConfig
+from agentbatch.sim.radix import Piece
+from agentbatch.sim.states import GRID_TOKENS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,9 +100,9 @@ async def _ask(url: str, script: Script) -> tuple[dict[str, int], float]:
     return cached, loop.time() - began_s
 
 
-def modelled(launch: Launch, script: Script, *, slots_per_request: int) -> Outcome:
+def modelled(launch: Launch, script: Script) -> Outcome:
     """Run `script` through the model of a worker that was launched like the server."""
-    worker = Worker(configure(launch, slots_per_request=slots_per_request))
+    worker = Worker(configure(launch))
     plans = {session.name: calls(session) for session in script.sessions}
     tie = itertools.count()
     due: list[tuple[float, int, Call]] = []
@@ -136,7 +139,7 @@ def modelled(launch: Launch, script: Script, *, slots_per_request: int) -> Outco
     )
 
 
-def configure(launch: Launch, *, slots_per_request: int) -> WorkerConfig:
+def configure(launch: Launch) -> WorkerConfig:
     """Return the model's configuration of a server launched like that; step times are the stubbed model's."""
     step_s = launch.step_ms * 1e-3
     row_s = launch.decode_row_us * 1e-6
@@ -145,7 +148,8 @@ def configure(launch: Launch, *, slots_per_request: int) -> WorkerConfig:
             decode_base=((1, step_s + row_s), (2, step_s + 2 * row_s)), context_s=0.0, prefill_step_s=step_s,
             prefill_token_s=launch.prefill_token_us * 1e-6, attention_s=0.0,
         ),
-        kv_tokens=launch.kv_tokens, state_slots=launch.state_slots, slots_per_request=slots_per_request,
+        kv_tokens=launch.kv_tokens, state_slots=launch.state_slots, slots_per_request=launch.slots_per_request,
+        state_mode=launch.strategy,
         max_states_per_path=launch.max_states_per_path if launch.max_states_per_path > 0 else None,
         max_running_requests=launch.max_running_requests,
         chunked_prefill_tokens=launch.chunked_prefill_tokens, schedule_policy=launch.policy,
@@ -153,7 +157,24 @@ def configure(launch: Launch, *, slots_per_request: int) -> WorkerConfig:
 
 
 def _request(call: Call) -> Request:
+    pieces = list(_pieces((*call.prompt, call.reply)))
     return Request(
         rid=call.rid, prompt_tokens=call.prompt_tokens, output_tokens=call.output_tokens,
-        prompt=call.prompt, reply=(call.reply,),
+        prompt=[piece for piece, end in pieces if end <= call.prompt_tokens],
+        reply=[piece for piece, end in pieces if end > call.prompt_tokens], label=call.session,
     )
+
+
+def _pieces(segments: Iterable[Segment]) -> Iterator[tuple[Piece, int]]:
+    """Cut segments where SGLang may keep a state, since the model's tree parts between pieces only.
+
+    Yields:
+        A piece and its end, in tokens from the beginning.
+    """
+    at = 0
+    for name, tokens in segments:
+        end = at + tokens
+        while at < end:
+            cut = min(end, at - at % GRID_TOKENS + GRID_TOKENS)
+            yield ((name, at), cut - at), cut
+            at = cut

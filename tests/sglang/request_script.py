@@ -19,7 +19,8 @@ FIRST_TOKEN, VOCABULARY = 5, 512
 class Turn:
     """Text added to the conversation, the length of the reply to it, and when it is sent.
 
-    That is `think_s` after the last reply, but not before `not_before_s` from the script's start.
+    That is `think_s` after the last reply, but not before `not_before_s` from the script's start. A first turn may add
+    nothing to the session's opening.
     """
 
     new_tokens: int
@@ -80,7 +81,8 @@ def calls(session: Session) -> Iterator[Call]:
     """Yield a session's requests in order."""
     prompt = session.opening
     for number, turn in enumerate(session.turns):
-        prompt += ((f"{session.name}.{number}", turn.new_tokens),)
+        if turn.new_tokens:
+            prompt += ((f"{session.name}.{number}", turn.new_tokens),)
         rid = f"{session.name}#{number}"
         reply = (f"reply {rid}", turn.output_tokens)
         yield Call(rid=rid, session=session.name, prompt=prompt, reply=reply, turn=turn)
@@ -122,6 +124,28 @@ def _session(name: str, start_s: float, sizes: list[tuple[int, int]], think_s: t
             think_s=rng.uniform(*think_s) if number else 0.0,
         ))
     return Session(name=name, start_s=start_s, turns=tuple(turns), **rest)
+
+
+def places() -> Script:
+    """One request at a time, each a question about where states are left and who can resume from them."""
+    conversations: list[tuple[str, tuple[Segment, ...], list[tuple[int, int]]]] = [
+        ("plain", (), [(1000, 10), (60, 5), (50, 5)]),  # goes on from the prefill's end or the reply's
+        ("same", (("same", 700),), [(0, 5)]),
+        ("again", (("same", 700),), [(0, 5)]),  # the same prompt a second time
+        ("long reply", (), [(1000, 300), (80, 5)]),  # the reply crosses multiples of 256
+        ("short steps", (), [(500, 1), (30, 1), (40, 1), (20, 1)]),  # extensions below 64 tokens
+        ("parting a", (("parting", 500),), [(500, 1), (70, 1)]),
+        ("parting b", (("parting", 500),), [(500, 1), (70, 1)]),
+        ("parting c", (("parting", 500),), [(500, 1), (70, 1)]),
+        ("chunks", (("chunked", 3000),), [(2500, 4), (100, 4)]),  # more than two chunks
+        ("of chunks", (("chunked", 3000),), [(300, 4), (100, 4)]),  # parts from it in the second
+    ]
+    sessions, start_s = [], 0.0
+    for name, opening, sizes in conversations:
+        turns = tuple(Turn(new_tokens=new, output_tokens=output, think_s=0.1) for new, output in sizes)
+        sessions.append(Session(name=name, start_s=start_s, turns=turns, opening=opening))
+        start_s += 0.25 * len(turns) + 0.02 * sum(output for _, output in sizes)
+    return Script(name="places", sessions=tuple(sessions))
 
 
 def light() -> Script:

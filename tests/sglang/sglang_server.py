@@ -13,7 +13,7 @@ import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 HERE = Path(__file__).parent
 START_S = 180.0
@@ -40,7 +40,7 @@ class Launch:
     """How a server is started; the same figures configure the model of it."""
 
     policy: str = "fcfs"
-    strategy: str = "extra_buffer"
+    strategy: Literal["no_buffer", "extra_buffer", "extra_buffer_lazy"] = "extra_buffer"
     kv_tokens: int = 24_000
     state_slots: int = 60
     max_states_per_path: int = 1
@@ -60,6 +60,11 @@ class Launch:
             "--chunked-prefill-size", str(self.chunked_prefill_tokens),
         ]
         return [*flags, "--disable-overlap-schedule"] if self.strategy == "no_buffer" else flags
+
+    @property
+    def slots_per_request(self) -> int:
+        """S_state, by which SGLang divides the state slots for the most that run (kv_cache_configurator.py:3062)."""
+        return {"no_buffer": 3, "extra_buffer": 5, "extra_buffer_lazy": 4}[self.strategy]
 
     @property
     def cost(self) -> str:
