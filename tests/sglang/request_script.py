@@ -114,18 +114,6 @@ def reply_ids(prompt_tokens: int, output_tokens: int) -> list[int]:
     return [40 + ((prompt_tokens + step) * 7919 + 13) % 50 for step in range(output_tokens)]
 
 
-def _session(name: str, start_s: float, sizes: list[tuple[int, int]], think_s: tuple[float, float], **rest) -> Session:
-    """Build a session of `(new, output)` sizes, each varied by up to a fifth, that pauses within `think_s`."""
-    turns = []
-    for number, (new, output) in enumerate(sizes):
-        rng = random.Random(f"{name} {number}")
-        turns.append(Turn(
-            new_tokens=round(new * rng.uniform(0.8, 1.2)), output_tokens=round(output * rng.uniform(0.8, 1.2)),
-            think_s=rng.uniform(*think_s) if number else 0.0,
-        ))
-    return Session(name=name, start_s=start_s, turns=tuple(turns), **rest)
-
-
 def places() -> Script:
     """One request at a time, each a question about where states are left and who can resume from them."""
     conversations: list[tuple[str, tuple[Segment, ...], list[tuple[int, int]]]] = [
@@ -142,40 +130,37 @@ def places() -> Script:
     ]
     sessions, start_s = [], 0.0
     for name, opening, sizes in conversations:
-        turns = tuple(Turn(new_tokens=new, output_tokens=output, think_s=0.1) for new, output in sizes)
+        turns = tuple(Turn(new_tokens=new, output_tokens=output, think_s=0.05) for new, output in sizes)
         sessions.append(Session(name=name, start_s=start_s, turns=turns, opening=opening))
-        start_s += 0.25 * len(turns) + 0.02 * sum(output for _, output in sizes)
+        start_s += 0.2 * len(turns) + 0.013 * sum(output for _, output in sizes)
     return Script(name="places", sessions=tuple(sessions))
 
 
 def light() -> Script:
     """Few sessions, pools that hold everything: reuse by prefix alone, across sessions too."""
-    sizes = [(300, 40), (200, 60), (400, 300), (150, 30), (90, 20)]
-    return Script(name="light", sessions=tuple(
-        _session(f"l{n}", 0.35 * n, sizes, (0.1, 0.4), opening=(("system", 500),)) for n in range(6)
-    ))
+    sizes = [(300, 40), (200, 50), (400, 300), (150, 30), (90, 20)]
+    return _in_turn("light", 6, sizes, 0.2, opening=(("system", 500),))
 
 
 def kv_bound() -> Script:
     """Few long sessions, more tokens than the KV pool holds."""
-    sizes = [(1500, 30), (700, 50), (700, 30), (900, 60), (600, 20)]
-    return Script(name="KV-bound", sessions=tuple(_session(f"k{n}", 0.2 * n, sizes, (0.2, 1.0)) for n in range(7)))
+    return _in_turn("KV-bound", 7, [(1500, 30), (700, 50), (700, 30), (900, 60), (600, 20)], 0.2)
 
 
 def state_bound() -> Script:
     """Many short sessions, more states than the pool has slots."""
-    sizes = [(200, 12), (100, 16), (90, 12)]
-    return Script(name="state-bound", sessions=tuple(
-        _session(f"s{n}", 0.03 * n, sizes, (0.5, 2.0)) for n in range(30)
-    ))
+    return _in_turn("state-bound", 30, [(200, 12), (100, 16), (90, 12)], 0.06)
 
 
 def crowd() -> Script:
-    """More than 128 requests wait at once: SGLang's lpm gives up sorting."""
+    """More than 128 requests wait at once: SGLang's lpm gives up sorting. Each goes on when it has its reply."""
     openings = [(("system a", 192),), (("system b", 192),), ()]
-    return Script(name="> 128 waiting", sessions=tuple(
-        _session(f"c{n}", 0.01 * n, [(60, 8), (50, 8)], (0.0, 0.3), opening=openings[n % 3]) for n in range(170)
-    ))
+    sessions = []
+    for n in range(155):
+        pause_s = random.Random(f"crowd {n}").uniform(0.0, 0.3)
+        turns = Turn(**_varied(f"crowd {n} 0", 60, 8)), Turn(**_varied(f"crowd {n} 1", 50, 8), think_s=pause_s)
+        sessions.append(Session(name=f"crowd {n}", start_s=0.01 * n, turns=turns, opening=openings[n % 3]))
+    return Script(name="> 128 waiting", sessions=tuple(sessions))
 
 
 def burst() -> Script:
@@ -185,16 +170,16 @@ def burst() -> Script:
     then the blockers; then, in an order that no policy but fcfs would choose, the conversations' second turns, the
     rest of the family, twins with a prefix that nothing holds yet, and requests that share nothing.
     """
-    burst_s = 7.0
+    burst_s = 3.5
     family, twins = (("family", 320),), (("twins", 200),)
     warm = [
-        Session(name=f"warm{n}", start_s=0.4 * n, turns=(
+        Session(name=f"warm{n}", start_s=0.25 * n, turns=(
             Turn(new_tokens=150 + 130 * n, output_tokens=4),
             Turn(new_tokens=70, output_tokens=9, not_before_s=burst_s + 0.03 * n),
         )) for n in range(6)
     ]
-    kin = [_single(f"kin{n}", 2.6 + 0.4 * n, 100 + 10 * n, 4, family) for n in range(2)]
-    blockers = [_single(f"block{n}", 5.5 + 0.05 * n, 80, 150 + 20 * n) for n in range(8)]
+    kin = [_single(f"kin{n}", 1.6 + 0.3 * n, 100 + 10 * n, 4, family) for n in range(2)]
+    blockers = [_single(f"block{n}", 2.4 + 0.05 * n, 80, 150 + 20 * n) for n in range(8)]
     late = [_single(f"late{n}", burst_s + 0.2 + 0.03 * n, 120, 9, family if n % 2 else ()) for n in range(8)]
     alike = [_single(f"twin{n}", burst_s + 0.5 + 0.03 * n, 90, 9, twins) for n in range(3)]
     return Script(name="burst", sessions=(*warm, *kin, *blockers, *late, *alike))
@@ -207,13 +192,25 @@ def _single(
     return Session(name=name, start_s=start_s, turns=(turn,), opening=opening)
 
 
-def _session(name: str, start_s: float, sizes: list[tuple[int, int]], think_s: tuple[float, float], **rest) -> Session:
-    """Build a session of `(new, output)` sizes, each varied by up to a fifth, that pauses within `think_s`."""
-    turns = []
-    for number, (new, output) in enumerate(sizes):
-        rng = random.Random(f"{name} {number}")
-        turns.append(Turn(
-            new_tokens=round(new * rng.uniform(0.8, 1.2)), output_tokens=round(output * rng.uniform(0.8, 1.2)),
-            think_s=rng.uniform(*think_s) if number else 0.0,
-        ))
-    return Session(name=name, start_s=start_s, turns=tuple(turns), **rest)
+def _in_turn(name: str, count: int, sizes: list[tuple[int, int]], apart_s: float, **session) -> Script:
+    """Build `count` sessions that send their turns round robin, `apart_s` apart.
+
+    In that order even where they overlap, so that what is cached does not hang on a millisecond.
+    """
+    sessions = []
+    for n in range(count):
+        turns = tuple(
+            Turn(**_varied(f"{name} {n} {number}", *size), not_before_s=apart_s * (n + number * count))
+            for number, size in enumerate(sizes)
+        )
+        sessions.append(Session(name=f"{name} {n}", start_s=apart_s * n, turns=turns, **session))
+    return Script(name=name, sessions=tuple(sessions))
+
+
+def _varied(seed: str, new_tokens: int, output_tokens: int) -> dict[str, int]:
+    """Vary both by up to a fifth."""
+    rng = random.Random(seed)
+    return {
+        "new_tokens": round(new_tokens * rng.uniform(0.8, 1.2)),
+        "output_tokens": round(output_tokens * rng.uniform(0.8, 1.2)),
+    }
