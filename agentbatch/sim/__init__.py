@@ -3,6 +3,7 @@
 from agentbatch.sim.cost import StepCost
 from agentbatch.sim.presets import DEFAULT_PRESET, PRESETS, Preset, preset
 from agentbatch.sim.records import (
+    POLICIES,
     Finished,
     FirstToken,
     Request,
@@ -10,7 +11,8 @@ from agentbatch.sim.records import (
     WorkerEvent,
     WorkerStatistics,
 )
-from agentbatch.sim.waiting import POLICIES
+from agentbatch.sim.states import StateMode
+from agentbatch.sim.transcript import Prefix, Transcript
 from agentbatch.sim.worker import Worker
 
 __all__ = [
@@ -19,9 +21,12 @@ __all__ = [
     "PRESETS",
     "Finished",
     "FirstToken",
+    "Prefix",
     "Preset",
     "Request",
+    "StateMode",
     "StepCost",
+    "Transcript",
     "Worker",
     "WorkerConfig",
     "WorkerEvent",

@@ -11,7 +11,12 @@ from dataclasses import dataclass
 from agentbatch.errors import UsageError
 from agentbatch.sim.cost import StepCost
 from agentbatch.sim.radix import Piece
-from agentbatch.sim.waiting import POLICIES
+from agentbatch.sim.reserve import PAGE_TOKENS
+from agentbatch.sim.states import HELD_SLOTS, StateMode
+from agentbatch.sim.transcript import Prefix
+
+POLICIES = ("fcfs", "lpm", "dfs-weight", "routing-prefix")
+"""Names accepted as `schedule_policy`; what they do is in `waiting`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -23,8 +28,12 @@ class Request:
         prompt_tokens: >= 1.
         output_tokens: how many tokens it will generate, >= 1; known beforehand, since nothing is really
             computed.
-        prompt: pieces of the prompt, for prefix reuse; together at most `prompt_tokens`.
+        prompt: pieces of the prompt, for prefix reuse; together at most `prompt_tokens`. A `Prefix` of the
+            conversation's `Transcript` makes a turn cost what is new in it instead of its whole prompt.
         reply: pieces that follow `prompt` once the output is there; with it at most all tokens.
+        label: the trajectory's label; only the policy routing-prefix looks at it.
+        max_new_tokens: the limit that the engine knows, >= `output_tokens`; None when the length is fixed
+            (`ignore_eos`), so that the engine knows `output_tokens` itself.
     """
 
     rid: Hashable
@@ -32,12 +41,17 @@ class Request:
     output_tokens: int
     prompt: Sequence[Piece] = ()
     reply: Sequence[Piece] = ()
+    label: str | None = None
+    max_new_tokens: int | None = None
 
     def __post_init__(self) -> None:
         if self.prompt_tokens < 1 or self.output_tokens < 1:
             raise UsageError(f"request {self.rid!r} needs at least one prompt and one output token; got "
                              f"{self.prompt_tokens} and {self.output_tokens}")
-        prompt = sum(tokens for _, tokens in self.prompt)
+        if self.max_new_tokens is not None and self.max_new_tokens < self.output_tokens:
+            raise UsageError(f"request {self.rid!r} has {self.output_tokens} output tokens, more than its "
+                             f"max_new_tokens = {self.max_new_tokens}")
+        prompt = self.prompt.tokens if isinstance(self.prompt, Prefix) else sum(tokens for _, tokens in self.prompt)
         if prompt > self.prompt_tokens:
             raise UsageError(f"request {self.rid!r}: the prompt's pieces hold {prompt} tokens, more than "
                              f"prompt_tokens = {self.prompt_tokens}")
@@ -52,13 +66,16 @@ class WorkerConfig:
 
     Args:
         cost: step times.
-        kv_tokens: KV pool in tokens, >= 2 (SGLang's `max_total_num_tokens`).
+        kv_tokens: KV pool in tokens, >= 4 (SGLang's `max_total_num_tokens`).
         state_slots: recurrent-state pool in slots; None for a pure attention model.
-        slots_per_request: S_state, slots per running request (3 in SGLang's no_buffer mode).
+        slots_per_request: S_state, by which the pool is divided to bound the running requests: 3 in SGLang's mode
+            no_buffer, 5 in extra_buffer, 4 in extra_buffer_lazy.
+        state_mode: where recurrent states are left, and how many slots a running request really holds.
         max_states_per_path: cap on cached states of one path, >= 1; None for no cap.
         max_running_requests: >= 1; with states, at most `state_slots // slots_per_request` are effective.
         chunked_prefill_tokens: prefill budget of one step, >= 1.
         schedule_policy: order of the waiting queue, one of `POLICIES`.
+        label_capacity: C_A of routing-prefix (spec §5), >= 1; None for as many labels as requests may run.
 
     Raises:
         UsageError: a figure out of range, with what to change.
@@ -68,19 +85,29 @@ class WorkerConfig:
     kv_tokens: int
     state_slots: int | None = None
     slots_per_request: int = 3
+    state_mode: StateMode = "no_buffer"
     max_states_per_path: int | None = 1
     max_running_requests: int = 1024
     chunked_prefill_tokens: int = 8192
     schedule_policy: str = "fcfs"
+    label_capacity: int | None = None
 
     def __post_init__(self) -> None:
         for name in ("kv_tokens", "slots_per_request", "max_running_requests", "chunked_prefill_tokens"):
-            least = 2 if name == "kv_tokens" else 1
+            least = 4 if name == "kv_tokens" else 1
             if getattr(self, name) < least:
                 raise UsageError(f"{name} must be at least {least}; got {getattr(self, name)}")
         if self.max_states_per_path is not None and self.max_states_per_path < 1:
             got = self.max_states_per_path
             raise UsageError(f"max_states_per_path must be None or at least 1; got {got}")
+        if self.label_capacity is not None and self.label_capacity < 1:
+            raise UsageError(f"label_capacity must be None or at least 1; got {self.label_capacity}. Without labels "
+                             "routing-prefix is fcfs: choose that")
+        if self.state_mode not in HELD_SLOTS:
+            raise UsageError(f"unknown state mode {self.state_mode!r}; known: {', '.join(HELD_SLOTS)}")
+        if self.state_slots is not None and self.slots_per_request <= HELD_SLOTS[self.state_mode]:
+            raise UsageError(f"slots_per_request = {self.slots_per_request} is too few for {self.state_mode}: "
+                             f"a request holds {HELD_SLOTS[self.state_mode]} slots and locks another")
         if self.state_slots is not None and self.state_slots < self.slots_per_request:
             raise UsageError(f"state_slots = {self.state_slots} cannot run a single request: each takes "
                              f"slots_per_request = {self.slots_per_request}")
@@ -94,6 +121,18 @@ class WorkerConfig:
         if self.state_slots is None:
             return self.max_running_requests
         return min(self.max_running_requests, self.state_slots // self.slots_per_request)
+
+    @property
+    def labels(self) -> int:
+        """C_A: the label capacity given, or one label for each request that may run."""
+        if self.label_capacity is not None:
+            return self.label_capacity
+        return self.max_running if self.state_slots is None else self.state_slots // self.slots_per_request
+
+    @property
+    def longest_request(self) -> int:
+        """Most tokens of prompt and output together that one request may have."""
+        return self.kv_tokens - 1 - PAGE_TOKENS
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -153,3 +192,15 @@ class WorkerStatistics:
     evicted_states: int
     prefill_steps: int
     decode_steps: int
+    retractions: int
+    """Times that a running request was put back to wait because KV ran out."""
+    passes: int
+    """Times that the waiting queue was put in order."""
+    matches: int
+    """Prefix matches of waiting requests made for that."""
+    labels: int
+    """Labels that routing-prefix knows, now."""
+    relookups: int
+    """Those of its matches that a retraction made necessary."""
+    lookups_avoided: int
+    """Matches that it saved against matching every waiting request in every pass."""

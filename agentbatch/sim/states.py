@@ -1,23 +1,31 @@
 """The pool of recurrent states of a hybrid model: slots that requests hold and slots cached along prefixes.
 
-Lives here: slot accounting, last use, which cached state may go. Must not: where states are left (`cache`).
-A cached state lets a prompt resume at its depth; SGLang keeps them on a 64-token grid (sglang.md).
+Lives here: slot accounting, last use, which cached state may go, how SGLang's three modes keep states. Must not: when
+states are left (`lease`, `cache`). A cached state lets a prompt resume at its depth.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Literal
 
 from agentbatch.sim.lru import OldestFirst
-from agentbatch.sim.radix import Node
+from agentbatch.sim.radix import Node, outdate
 
 GRID_TOKENS = 64
-"""Cached states lie at multiples of this depth (SGLang's chunk of the linear-attention kernels)."""
+"""Depths of the states that extra_buffer leaves after a prefill: multiples of the linear-attention kernels' chunk."""
+TRACK_TOKENS = 256
+"""Depths of those it leaves while decoding (SGLang's `--mamba-track-interval`)."""
+
+StateMode = Literal["no_buffer", "extra_buffer", "extra_buffer_lazy"]
+"""SGLang's `--mamba-radix-cache-strategy`: where states are left, and how many slots a running request holds."""
+HELD_SLOTS: dict[StateMode, int] = {"no_buffer": 1, "extra_buffer": 3, "extra_buffer_lazy": 2}
+"""Slots of its own that a running request holds; the cached state on its path is locked besides."""
 
 
-def on_grid(tokens: int) -> int:
+def on_grid(tokens: int, grid: int = GRID_TOKENS) -> int:
     """Return the deepest grid position at or before `tokens`."""
-    return tokens - tokens % GRID_TOKENS
+    return tokens - tokens % grid
 
 
 class State:
@@ -56,15 +64,18 @@ class StatePool:
         """Slots free or freed by evicting cached states."""
         return self.free + self.cached - self.locked
 
-    def deepest(self, node: Node, limit_tokens: int) -> State | None:
-        """Return the deepest cached state at or above `node` and no deeper than `limit_tokens`."""
-        walk: Node | None = node
-        while walk is not None:
-            for state in reversed(walk.states):
-                if state.depth <= limit_tokens:
-                    return state
+    def above(self, state: State, index: int) -> tuple[State | None, int]:
+        """Return the next cached state above `state`, whose node ends after `index` pieces, and where its node ends."""
+        walk = state.node
+        for other in reversed(walk.states if walk is not None else ()):
+            if other.depth < state.depth:
+                return other, index
+        while walk is not None and walk.parent is not None:
+            index -= len(walk.pieces)
             walk = walk.parent
-        return None
+            if walk.states:
+                return walk.states[-1], index
+        return None, 0
 
     def keep(self, node: Node, depth: int, stamp: int) -> State:
         """Cache a state at `depth`, inside `node`, in a free slot."""
@@ -75,6 +86,7 @@ class StatePool:
         while place and node.states[place - 1].depth > depth:
             place -= 1
         node.states.insert(place, state)
+        outdate(node)
         self.cached += 1
         self._oldest.offer(state)
         return state
@@ -97,8 +109,27 @@ class StatePool:
         if state.node is None or state.locks:
             raise AssertionError(f"{state!r} is locked or gone")
         state.node.states.remove(state)
+        outdate(state.node)
         state.node = None
         self.cached -= 1
+
+    def prune(self, tail: State, cap: int) -> None:
+        """Drop the shallowest states on the path of `tail` until `cap` remain; forks, locked ones and it stay."""
+        path: list[State] = []
+        walk = tail.node
+        while walk is not None:
+            if walk.states:
+                path.extend(reversed(walk.states))
+            walk = walk.parent
+        if tail.node is not None and tail.node.states[-1] is not tail:
+            path = path[path.index(tail):]
+        excess = len(path) - cap
+        for state in reversed(path):
+            if excess <= 0 or state is tail:
+                return
+            if not state.locks and not _at_fork(state):
+                self.forget(state)
+                excess -= 1
 
     def make_room(self, slots: int, evict: Callable[[State], None]) -> None:
         """Evict cached states, oldest use first, until `slots` are free; `evict` must forget what it is given."""
@@ -114,3 +145,9 @@ class StatePool:
 
 def _is_evictable(state: State) -> bool:
     return state.node is not None and not state.locks
+
+
+def _at_fork(state: State) -> bool:
+    """Tell whether several continuations resume from this state: its node branches right behind it."""
+    node = state.node
+    return node is not None and len(node.children) > 1 and node.end - state.depth < TRACK_TOKENS

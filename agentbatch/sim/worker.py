@@ -1,14 +1,20 @@
 """One SGLang worker as a machine on the caller's clock: what it would do, and exactly when.
 
-Lives here: the scheduling loop. Must not: clocks, randomness, I/O, HTTP, labels.
-The loop follows SGLang's `_get_new_batch_prefill_raw` (sglang.md). At each step boundary: the chunked
-request goes on; then the waiting queue is walked in order and requests are admitted while the chunk budget,
-the running limit and both pools allow; the first refusal ends the walk. Whatever was admitted is prefilled
-in one step; only when nothing was, the running requests decode. Requests submitted for the same instant
-meet the same boundary; one submitted in the middle of a decode stretch ends it at its next step.
+Lives here: the scheduling loop. Must not: clocks, randomness, I/O, HTTP, what labels mean.
+The loop follows SGLang 0.5.23's `_get_new_batch_prefill_raw` and `update_running_batch`. At each step boundary: the
+chunked request goes on; then the waiting queue is put in order and walked, and requests are admitted while the chunk
+budget, the running limit and KV allow; the first refusal ends the walk. One for lack of KV or of a free row also ends
+all passes until a request leaves the running batch. Whatever was admitted is prefilled in one step; only when nothing
+was, the running requests decode. When KV, eviction included, is too short for a decode step, requests are retracted to
+the end of the queue: least output first, the last one never. Requests submitted for the same instant meet the same
+boundary; one submitted in the middle of a decode stretch ends it at its next step.
+
+Nothing can wait for ever: a request that alone exceeds the pool is refused by `submit`, so an idle worker admits its
+first, and a lone request decodes to its end.
 
 The simulator drives it on virtual time, the emulator on scaled wall time: call `advance` at
 `next_event_s()` or later. How often it is called changes no result.
+Left out: overlap scheduling (a request leaves one step later), mixed chunks, `max_prefill_tokens`.
 """
 
 from __future__ import annotations
@@ -17,6 +23,7 @@ import math
 from collections.abc import Hashable
 
 from agentbatch.errors import UsageError
+from agentbatch.sim.admission import Admission
 from agentbatch.sim.batch import DecodeBatch, Entry
 from agentbatch.sim.cache import PrefixCache
 from agentbatch.sim.records import Finished, FirstToken, Request, WorkerConfig, WorkerEvent, WorkerStatistics
@@ -31,23 +38,22 @@ class Worker:
         self._cache = PrefixCache(
             kv_tokens=config.kv_tokens,
             state_slots=config.state_slots,
-            slots_per_request=config.slots_per_request,
+            state_mode=config.state_mode,
             max_states_per_path=config.max_states_per_path,
         )
-        self._queue: WaitingQueue[Entry] = WaitingQueue()
+        self._queue = WaitingQueue(config.schedule_policy, self._cache, config.labels)
         self._batch = DecodeBatch(config.cost)
+        self._admission = Admission(
+            max_running=config.max_running, chunk_tokens=config.chunked_prefill_tokens,
+            cache=self._cache, queue=self._queue, batch=self._batch,
+        )  # fmt: skip
         self._live: dict[Hashable, Entry] = {}
-        self._chunked: Entry | None = None
-        self._prefill: list[tuple[Entry, int]] = []  # the running prefill step: (request, tokens)
         self._step_end_s: float | None = None  # end of the running step, None between steps
         self._now_s = -math.inf
         self._free_s = -math.inf  # when the engine last became free
-        self._head_refused = False  # nothing can be admitted before something is given back
         self._aborting: list[Entry] = []
         self._events: list[WorkerEvent] = []
-        self._submitted = self._running = self._peak_running = 0
-        self._admitted = self._finished = self._aborted = 0
-        self._input_tokens = self._hit_tokens = self._output_tokens = self._prefill_steps = 0
+        self._submitted = self._finished = self._aborted = self._output_tokens = self._prefill_steps = 0
 
     def submit(self, request: Request, now_s: float) -> None:
         """Queue `request` at `now_s`.
@@ -55,20 +61,22 @@ class Worker:
         Raises:
             UsageError: the request can never fit in the KV pool, or its rid is live already.
         """
-        tokens = request.prompt_tokens + request.output_tokens
-        if tokens > self.config.kv_tokens:
+        tokens, most = request.prompt_tokens + request.output_tokens, self.config.longest_request
+        if tokens > most:
             raise UsageError(f"the request needs {tokens} tokens ({request.prompt_tokens} prompt + "
-                             f"{request.output_tokens} output) and the KV pool holds {self.config.kv_tokens}")
+                             f"{request.output_tokens} output); the KV pool holds {self.config.kv_tokens}, and one "
+                             f"request may take {most} of them")
         self._run(now_s, decide_at_now=False)
         if request.rid in self._live:
             raise UsageError(f"request {request.rid!r} is live already; give each its own rid")
-        entry = Entry(request, self._submitted)
+        limit = request.output_tokens if request.max_new_tokens is None else request.max_new_tokens
+        entry = Entry(request, self._submitted, min(limit, most - request.prompt_tokens))
         self._submitted += 1
         self._live[request.rid] = entry
         self._queue.add(entry)
         if self._step_end_s is None:
             self._free_s = now_s
-        elif not self._prefill and not self._head_refused:
+        elif not self._admission.step and not self._admission.full:
             self._cut(now_s)
 
     def abort(self, rid: Hashable, now_s: float) -> bool:
@@ -83,16 +91,13 @@ class Worker:
             return False
         self._aborted += 1
         if entry.lease is None:
-            self._queue.remove(entry)
-            self._head_refused = False
-            if self._queue and self._step_end_s is not None and not self._prefill:
-                self._cut(now_s)
+            self._queue.withdraw(entry)
             return True
         entry.aborted = True
         self._aborting.append(entry)
         if self._step_end_s is None:
             self._drop_aborted()
-        elif not self._prefill:
+        elif not self._admission.step:
             self._cut(now_s)
         return True
 
@@ -108,7 +113,7 @@ class Worker:
             return self._now_s
         if self._step_end_s is not None:
             return self._step_end_s
-        return self._free_s if self._queue or self._running else math.inf
+        return self._free_s if self._queue or self._admission.counts.running else math.inf
 
     def produced(self, rid: Hashable, now_s: float) -> int:
         """Return how many output tokens of a request exist at `now_s`; 0 before its first. Changes nothing.
@@ -126,29 +131,33 @@ class Worker:
 
     def flush(self) -> bool:
         """Forget all cached prefixes and states; refused (False) while requests wait or run, as in SGLang."""
-        if self._live or self._running:
+        if self._live or self._admission.counts.running:
             return False
         self._cache.flush()
         return True
 
     def statistics(self) -> WorkerStatistics:
         """Return counts and levels as of the last call that carried a time."""
-        states = self._cache.states
+        states, labels, free = self._cache.states, self._queue.labels(), self._cache.free_tokens
+        counts = self._admission.counts
+        pending = self._batch.pending_tokens(self._now_s)  # their KV is taken at the end of the stretch
         return WorkerStatistics(
-            waiting=len(self._queue), running=self._running, peak_running=self._peak_running,
-            kv_total=self.config.kv_tokens, kv_free=self._cache.free_tokens,
-            kv_evictable=self._cache.evictable_tokens,
+            waiting=len(self._queue), running=counts.running, peak_running=counts.peak_running,
+            kv_total=self.config.kv_tokens, kv_free=max(0, free - pending),
+            kv_evictable=self._cache.evictable_tokens - max(0, pending - free),
             states_total=states.slots if states else 0, states_held=states.held if states else 0,
             states_cached=states.cached if states else 0,
             states_evictable=states.cached - states.locked if states else 0,
-            admitted=self._admitted, finished=self._finished, aborted=self._aborted,
-            input_tokens=self._input_tokens, hit_tokens=self._hit_tokens, output_tokens=self._output_tokens,
+            admitted=counts.admitted, finished=self._finished, aborted=self._aborted,
+            input_tokens=counts.input_tokens, hit_tokens=counts.hit_tokens, output_tokens=self._output_tokens,
             evicted_tokens=self._cache.evicted_tokens, evicted_states=self._cache.evicted_states,
-            prefill_steps=self._prefill_steps, decode_steps=self._batch.steps,
+            prefill_steps=self._prefill_steps, decode_steps=self._batch.steps, retractions=counts.retractions,
+            passes=self._queue.passes, matches=self._queue.matches, labels=labels.labels,
+            relookups=labels.relookups, lookups_avoided=labels.avoided,
         )
 
     def __repr__(self) -> str:
-        return f"<Worker waiting={len(self._queue)} running={self._running}>"
+        return f"<Worker waiting={len(self._queue)} running={self._admission.counts.running}>"
 
     def _run(self, now_s: float, *, decide_at_now: bool) -> None:
         """Complete every step that ends by `now_s`; start the step due at `now_s` itself only if told to."""
@@ -160,7 +169,7 @@ class Worker:
                 if self._step_end_s > now_s:
                     return
                 self._complete(self._step_end_s)
-            if not (self._queue or self._running):
+            if not (self._queue or self._admission.counts.running):
                 return
             if self._free_s > now_s or (self._free_s == now_s and not decide_at_now):
                 return
@@ -168,102 +177,105 @@ class Worker:
 
     def _decide(self, now_s: float) -> None:
         """Choose the next step: prefill if anything can be prefilled, else decode."""
-        budget = self.config.chunked_prefill_tokens
-        if self._chunked is not None:
-            budget -= self._take_chunk(self._chunked, budget)
-        while budget > 0 and not self._head_refused:
-            entry = self._queue.head()
-            if entry is None:
-                break
-            if not self._admit(entry):
-                self._head_refused = True
-                break
-            budget -= self._take_chunk(entry, budget)
-        if self._prefill:
-            parts = [(tokens, entry.prefilled_tokens) for entry, tokens in self._prefill]
-            self._step_end_s = now_s + self.config.cost.prefill_s(parts)
-            self._prefill_steps += 1
+        self._admission.plan()
+        if self._admission.step:
+            self._begin_prefill(now_s)
         elif self._batch.size:
-            self._batch.begin(now_s)
-            self._step_end_s = self._batch.end_s
+            self._begin_decode(now_s)
         else:
             raise AssertionError("a request waits on an empty worker")
 
-    def _admit(self, entry: Entry) -> bool:
-        request = entry.request
-        if self._running >= self.config.max_running:
-            return False
-        lease = self._cache.acquire(request.prompt, request.prompt_tokens, request.output_tokens)
-        if lease is None:
-            return False
-        self._queue.remove(entry)
-        entry.lease = lease
-        entry.prefilled_tokens = lease.cached_tokens
-        self._running += 1
-        self._peak_running = max(self._peak_running, self._running)
-        self._admitted += 1
-        self._input_tokens += request.prompt_tokens
-        self._hit_tokens += lease.cached_tokens
-        return True
+    def _begin_prefill(self, now_s: float) -> None:
+        parts = []
+        for entry, tokens in self._admission.step:
+            if entry.lease is None:
+                raise AssertionError(f"request {entry.rid!r} is prefilled without having been admitted")
+            self._cache.settle(entry.lease, entry.prefilled_tokens + tokens)
+            parts.append((tokens, entry.prefilled_tokens))
+        self._step_end_s = now_s + self.config.cost.prefill_s(parts)
+        self._prefill_steps += 1
 
-    def _take_chunk(self, entry: Entry, budget: int) -> int:
-        left = entry.request.prompt_tokens - entry.prefilled_tokens
-        tokens = min(left, budget)
-        self._chunked = entry if tokens < left else None
-        self._prefill.append((entry, tokens))
-        return tokens
+    def _begin_decode(self, now_s: float) -> None:
+        if self._cache.room_tokens < self._batch.size:
+            self._admission.retract()
+        most = self._cache.room_tokens // self._batch.size
+        if most < 1:
+            raise AssertionError("KV is too short for a request alone")
+        if self._queue and not self._admission.full:
+            most = 1  # a pass is due at the next boundary
+        self._batch.begin(now_s, most)
+        self._step_end_s = self._batch.end_s
 
     def _complete(self, at_s: float) -> None:
         self._step_end_s = None
         self._free_s = at_s
-        if self._prefill:
+        if self._admission.step:
             self._complete_prefill(at_s)
         else:
-            for entry in self._batch.complete():
-                self._batch.leave(entry)
-                if not entry.aborted:
-                    self._finish(entry, at_s)
-                    self._head_refused = False
+            self._complete_decode(at_s)
         self._drop_aborted()
+        if not (self._queue or self._admission.counts.running):
+            self._admission.share.reset()
+
+    def _complete_decode(self, at_s: float) -> None:
+        self._cache.take(self._batch.size * self._batch.planned_steps)
+        self._admission.share.decay(self._batch.planned_steps)
+        for entry in self._batch.complete():
+            if not entry.aborted and entry.lease is not None:
+                entry.lease.private_tokens += self._batch.leave(entry)
+                self._finish(entry, entry.input_tokens - 1, at_s)
 
     def _complete_prefill(self, at_s: float) -> None:
-        done, self._prefill = self._prefill, []
-        self._head_refused = False
+        done, self._admission.step = self._admission.step, []
+        if not self._batch.size:
+            self._admission.full = False  # SGLang keeps the flag with the batch, and that was empty
         for entry, tokens in done:
+            start = entry.prefilled_tokens
             entry.prefilled_tokens += tokens
-            if entry.aborted or entry.prefilled_tokens < entry.request.prompt_tokens or entry.lease is None:
+            if entry.aborted or entry.lease is None:
                 continue
-            self._cache.commit(entry.lease, entry.request.prompt)
-            self._events.append(FirstToken(rid=entry.request.rid, at_s=at_s))
-            if entry.request.output_tokens == 1:
-                self._finish(entry, at_s)
+            last = entry is not self._admission.chunked
+            self._cache.commit(entry.lease, entry.sought, start, entry.prefilled_tokens, last=last)
+            if last:
+                self._complete_prompt(entry, at_s)
             else:
-                self._batch.join(entry)
+                self._admission.full = False
 
-    def _finish(self, entry: Entry, at_s: float) -> None:
+    def _complete_prompt(self, entry: Entry, at_s: float) -> None:
+        """Give a request whose prefill has ended its next token."""
+        if entry.generated_tokens == 0:
+            self._events.append(FirstToken(rid=entry.request.rid, at_s=at_s))
+        entry.generated_tokens += 1
+        if entry.generated_tokens == entry.request.output_tokens:
+            self._finish(entry, entry.input_tokens - 1, at_s)
+        else:
+            self._batch.join(entry)
+
+    def _finish(self, entry: Entry, since: int, at_s: float) -> None:
+        """End a request.
+
+        Args:
+            entry: out of the batch already.
+            since: its tokens when it began to decode.
+            at_s: now.
+        """
         request, lease = entry.request, entry.lease
         if lease is None:
             raise AssertionError(f"request {request.rid!r} finished without having run")
-        self._cache.finish(lease, [*request.prompt, *request.reply])
-        self._running -= 1
+        stored = request.prompt_tokens + request.output_tokens - 1
+        self._cache.finish(lease, entry.sought, request.reply, since, stored)
+        self._admission.left()
         self._finished += 1
         self._output_tokens += request.output_tokens
         del self._live[request.rid]
         self._events.append(Finished(
             rid=request.rid, at_s=at_s, prompt_tokens=request.prompt_tokens,
-            cached_tokens=lease.cached_tokens, output_tokens=request.output_tokens,
-        ))
+            cached_tokens=entry.cached_tokens, output_tokens=request.output_tokens,
+        ))  # fmt: skip
 
     def _drop_aborted(self) -> None:
         for entry in self._aborting:
-            if entry is self._chunked:
-                self._chunked = None
-            if entry.join_step is not None:
-                self._batch.leave(entry)
-            if entry.lease is not None:
-                self._cache.release(entry.lease)
-            self._running -= 1
-            self._head_refused = False
+            self._admission.leave(entry)
         self._aborting.clear()
 
     def _cut(self, now_s: float) -> None:

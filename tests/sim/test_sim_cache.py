@@ -1,78 +1,35 @@
-"""What is remembered between requests: the state rules of sglang.md by example, both pools' accounts by property."""
+"""What is remembered between requests, rule by rule; the figures of extra_buffer are those of a real SGLang 0.5.23."""
 
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from sim_cache_helpers import admit, cache, decode, tokens_of, turn
 
-from agentbatch.sim.cache import Lease, PrefixCache
+from agentbatch.sim.cache import PrefixCache
+from agentbatch.sim.match import Sought
 from agentbatch.sim.radix import Piece
 
-PIECES: list[Piece] = [("a", 1), ("b", 30), ("c", 64), ("d", 100), ("e", 200)]
-
-
-def cache(
-    *, kv_tokens: int = 100_000, state_slots: int | None = 30, slots_per_request: int = 3, cap: int | None = 1
-) -> PrefixCache:
-    return PrefixCache(kv_tokens=kv_tokens, state_slots=state_slots, slots_per_request=slots_per_request,
-                       max_states_per_path=cap)
-
-
-def tokens_of(pieces: Sequence[Piece]) -> int:
-    return sum(tokens for _, tokens in pieces)
-
-
-def turn(store: PrefixCache, prompt: Sequence[Piece], reply: Sequence[Piece] = (("reply", 10),)) -> int:
-    """Run one request to its end and return its hit."""
-    lease = store.acquire(prompt, tokens_of(prompt), tokens_of(reply))
-    assert lease is not None
-    store.commit(lease, prompt)
-    store.finish(lease, [*prompt, *reply])
-    return lease.cached_tokens
+# --- no_buffer: states at the exact end of a prefill and of a request
 
 
 def test_an_identical_prompt_misses_and_an_extended_one_hits() -> None:
     store = cache()
     prompt = [("p", 1000)]
     assert turn(store, prompt, [("r", 100)]) == 0
-    assert turn(store, [*prompt, ("r", 100), ("more", 50)]) == 1088  # 1100 on the grid
-    assert cache_hits_twice(prompt) == [0, 0]
+    assert turn(store, [*prompt, ("r", 100), ("more", 50)]) == 1099  # the last output token has no state yet
+    assert turn(store, prompt, [("r", 100)]) == 0  # the state at 1000 is behind the last prompt token
 
 
-def cache_hits_twice(prompt: Sequence[Piece]) -> list[int]:
+def test_a_shared_system_prompt_never_hits_by_itself() -> None:
     store = cache()
-    return [turn(store, prompt, [("r", 100)]) for _ in range(2)]
+    assert [turn(store, [("system", 1000), (f"user {k}", 50)]) for k in range(3)] == [0, 0, 0]
+    turn(store, [("system", 1000)], [("ready", 1)])  # leaves a state right where they part
+    assert turn(store, [("system", 1000), ("user 9", 50)]) == 1000
 
 
-def test_a_shared_system_prompt_hits_from_the_third_trajectory_on() -> None:
-    store = cache()
-    hits = [turn(store, [("system", 1000), (f"user {k}", 50)]) for k in range(4)]
-    # the second one's prefill finds KV without a state there, and leaves one
-    assert hits == [0, 0, 960, 960]
-
-
-def test_the_last_prompt_token_is_always_computed() -> None:
-    store = cache(state_slots=None)
-    prompt = [("p", 128)]
-    assert [turn(store, prompt), turn(store, prompt)] == [0, 127]
-    hybrid = cache()
-    turn(hybrid, [("p", 100)], [("r", 28)])
-    assert turn(hybrid, [("p", 100), ("r", 28)]) == 0  # a state at 128 exists, the prompt ends there
-    assert turn(hybrid, [("p", 100), ("r", 28), ("x", 1)]) == 128
-
-
-def test_a_pure_attention_model_hits_wherever_kv_is() -> None:
-    store = cache(state_slots=None)
-    turn(store, [("system", 1001), ("one", 50)])
-    assert turn(store, [("system", 1001), ("two", 50)]) == 1001
-
-
-def test_only_the_latest_state_of_a_path_stays_and_forks_do() -> None:
+def test_the_path_keeps_the_states_of_its_prefill_and_of_its_end() -> None:
     def states_after_turns(cap: int | None) -> int:
-        store = cache(cap=cap)
-        turn(store, [("system", 640), ("other", 64)])
-        turn(store, [("system", 640), ("another", 64)])  # leaves the fork's state
+        store = cache(cap=cap, state_slots=100)
         conversation: list[Piece] = [("system", 640)]
         for number in range(6):
             conversation.append((f"user {number}", 64))
@@ -81,28 +38,133 @@ def test_only_the_latest_state_of_a_path_stays_and_forks_do() -> None:
         assert store.states is not None
         return store.states.cached
 
-    # the fork's, one for each of the two others, and the conversation's
-    assert states_after_turns(None) == 1 + 2 + 6
-    assert states_after_turns(1) == 1 + 2 + 1
+    assert states_after_turns(None) == 12
+    assert states_after_turns(1) == 2  # the former is locked while the latter is left
+    assert states_after_turns(5) == 5
 
 
-def test_the_state_a_request_started_from_is_one_of_its_slots() -> None:
+def test_a_fork_keeps_its_state() -> None:
+    store = cache(cap=None, state_slots=100)
+    turn(store, [("system", 640)], [("ready", 1)])
+    for name in "ab":
+        turn(store, [("system", 640), (name, 64)], [(f"{name}'s", 300)])
+    store.max_states_per_path = 1
+    for name in "ab":
+        assert turn(store, [("system", 640), (name, 64), (f"{name}'s", 300), ("on", 9)]) == 1003
+        assert states_of(store, [("system", 640), (name, 64), (f"{name}'s", 300), ("on", 9), ("reply", 10)]) == [
+            640, 1013, 1022,
+        ]  # fmt: skip
+    assert turn(store, [("system", 640), ("c", 64)]) == 640
+
+
+def test_a_running_request_holds_one_slot_and_locks_one_state() -> None:
     store = cache(state_slots=3)
-    assert turn(store, [("p", 640)], [("r", 64)]) == 0
-    assert turn(store, [("p", 640), ("r", 64), ("u", 64)], [("r2", 64)]) == 704  # 1 locked + 2 taken
+    sought = Sought([("p", 640)])
+    lease = admit(store, sought, 640, 64)
+    assert lease is not None
+    assert store.states is not None
+    assert (store.states.held, store.states.locked) == (1, 0)
+    store.commit(lease, sought, 0, 640, last=True)
+    assert (store.states.held, store.states.cached, store.states.locked) == (1, 1, 1)
+    decode(store, lease, 63)
+    store.finish(lease, sought, [("r", 64)], 640, 703)
+    assert (store.states.held, store.states.cached, store.states.locked) == (0, 2, 0)
+
+
+def test_chunks_leave_states_at_their_last_whole_piece() -> None:
+    store = cache(cap=None)
+    sought = Sought([("a", 300), ("b", 300), ("c", 100)])
+    lease = store.acquire(sought, 700, 11)
+    assert lease is not None
+    for start, end in ((0, 256), (256, 512), (512, 700)):
+        store.settle(lease, end)
+        store.commit(lease, sought, start, end, last=end == 700)
+    assert sorted(state.depth for node in store.tree.nodes() for state in node.states) == [300, 700]
+
+
+# --- extra_buffer: the grid of 64 after a prefill, that of 256 while decoding, branches
+
+
+def test_extended_and_repeated_prompts_hit_as_measured() -> None:
+    def hits(first: int, output: int, *then: int) -> list[int]:
+        store = cache(mode="extra_buffer", cap=None)
+        prompt: list[Piece] = [("p", first)]
+        turn(store, prompt, [("r", output)])
+        found = []
+        for number, more in enumerate(then):
+            prompt = [*prompt, ("r", output), (f"more {number}", more)]
+            found.append(turn(store, prompt, [("short", 1)]))
+        return found
+
+    assert hits(1000, 10, 50) == [960]
+    assert hits(1000, 300, 50) == [1280]
+    store = cache(mode="extra_buffer")
+    assert [turn(store, [("p", 1000)], [("r", 10)]) for _ in range(2)] == [0, 960]
+    grown: list[Piece] = [("p", 1000)]
+    assert turn(store := cache(mode="extra_buffer"), grown, [("r", 1)]) == 0
+    assert turn(store, [*grown, ("r", 1), ("more", 30)], [("r2", 1)]) == 960  # 71 tokens to compute
+    assert turn(store, [*grown, ("r", 1), ("more", 30), ("r2", 1), ("on", 30)], [("r3", 1)]) == 1024
+
+
+def test_a_branch_takes_the_place_of_the_tail_as_measured() -> None:
+    store = cache(mode="extra_buffer", cap=None)
+    hits = {}
+    for name in "xyz":
+        hits[name] = turn(store, [("A", 500), (name, 500)], [(f"{name}'s", 10)])
+    assert hits == {"x": 0, "y": 0, "z": 448}  # y leaves its state at 448, and none at 960
+    for name in "yzx":
+        hits[name] = turn(store, [("A", 500), (name, 500), (f"{name}'s", 10), ("on", 100)], [("end", 10)])
+    assert hits == {"y": 448, "z": 960, "x": 960}
+
+
+def test_text_without_a_state_is_not_kept() -> None:
+    store = cache(mode="extra_buffer")
+    turn(store, [("p", 40)], [("r", 100)])
+    assert (store.tree.tokens, store.free_tokens) == (0, 100_000)
+    turn(store, [("p", 40), ("r", 100), ("q", 50)], [("r2", 60)])
+    assert store.tree.tokens == 140  # to 128, the piece across it whole; the output did not reach 256
+    turn(store, [("p", 40), ("r", 100), ("q", 50), ("r2", 60), ("s", 9)], [("r3", 9)])
+    assert store.tree.tokens == 259  # 131 more to compute: to 256, which lies in the last piece
+
+
+def test_slots_held_follow_the_mode() -> None:
+    for mode, held in (("no_buffer", 1), ("extra_buffer", 3), ("extra_buffer_lazy", 2)):
+        store = cache(mode=mode)  # type: ignore[arg-type]
+        assert admit(store, Sought([("p", 100)]), 100, 10) is not None
+        assert store.states is not None
+        assert store.states.held == held
+
+
+# --- both pools
+
+
+def test_the_last_prompt_token_is_always_computed() -> None:
+    store = cache(state_slots=None)
+    prompt = [("p", 128)]
+    assert [turn(store, prompt), turn(store, prompt)] == [0, 127]
+    hybrid = cache(mode="extra_buffer")
+    assert [turn(hybrid, prompt, [("r", 1)]), turn(hybrid, prompt, [("r", 1)])] == [0, 0]
+
+
+def test_a_pure_attention_model_hits_wherever_kv_is() -> None:
+    store = cache(state_slots=None)
+    turn(store, [("system", 1001), ("one", 50)])
+    assert turn(store, [("system", 1001), ("two", 50)]) == 1001
 
 
 def test_states_are_evicted_by_last_use_and_take_an_idle_leaf_along() -> None:
-    store = cache(state_slots=5, slots_per_request=3)
-    for name in "abc":
-        turn(store, [(name, 640)], [("r", 64)])
+    store = cache(state_slots=4)
+    for name in "ab":
+        turn(store, [(name, 640)], [(f"{name}'s", 64)])
     assert store.states is not None
-    assert (store.states.cached, store.evicted_states) == (3, 0)
-    turn(store, [("a", 640), ("r", 64), ("again", 64)])  # a's state moves on
-    turn(store, [("d", 640)], [("r", 64)])  # needs three of five slots, and b's is the oldest
-    assert (store.evicted_states, store.evicted_tokens) == (1, 64)
-    assert turn(store, [("a", 640), ("r", 64), ("again", 64), ("reply", 10), ("on", 64)]) == 768
-    assert turn(store, [("b", 640), ("r", 64), ("again", 64)]) == 0
+    assert (store.states.cached, store.evicted_states) == (4, 0)
+    assert turn(store, [("a", 640), ("a's", 64), ("again", 64)], [("r", 9)]) == 703  # needs a slot of its own
+    assert turn(store, [("b", 640), ("b's", 64), ("x", 9)], [("r", 9)]) == 703
+    assert store.evicted_tokens == 0  # a's first state was the oldest, on a node with text below it
+    turn(store, [("c", 640)], [("c's", 64)])
+    turn(store, [("d", 640)], [("d's", 64)])
+    assert turn(store, [("a", 640), ("a's", 64), ("again", 64), ("r", 9), ("x", 9)]) == 0
+    assert store.evicted_tokens > 0
 
 
 def test_an_idle_prefix_gives_way_oldest_first() -> None:
@@ -115,127 +177,88 @@ def test_an_idle_prefix_gives_way_oldest_first() -> None:
     assert turn(store, [("b", 300), ("x", 1)]) == 0
 
 
+def test_text_below_the_last_state_ages_however_often_it_is_matched() -> None:
+    def kept(states: int | None) -> bool:
+        store = cache(kv_tokens=1000, state_slots=states)
+        turn(store, [("a", 300)])
+        if store.states is not None:
+            store.states.make_room(states or 0, store.states.forget)
+        turn(store, [("b", 300)])
+        store.hit_tokens(Sought([("a", 300), ("reply", 10), ("x", 1)]), 311)
+        turn(store, [("c", 390)])
+        return store.tree.descend([("a", 300), ("reply", 10)])[1] == 2
+
+    assert kept(None)
+    assert not kept(10)
+
+
 def test_a_twin_frees_its_duplicate_tokens_when_its_prefill_ends() -> None:
     store = cache(state_slots=None)
-    prompt = [("p", 500)]
-    leases = [store.acquire(prompt, 500, 10) for _ in range(2)]
-    assert store.free_tokens == 100_000 - 2 * 510
-    for lease in leases:
+    twins = [Sought([("p", 500)]) for _ in range(2)]
+    leases = [admit(store, twin, 500, 10) for twin in twins]
+    assert store.free_tokens == 100_000 - 2 * 500
+    for lease, twin in zip(leases, twins, strict=True):
         assert lease is not None
-        store.commit(lease, prompt)
-    assert store.free_tokens == 100_000 - 500 - 2 * 10
+        store.commit(lease, twin, 0, 500, last=True)
+    assert store.free_tokens == 100_000 - 500
+
+
+def test_a_request_without_a_state_holds_a_second_copy_until_its_prefill_ends() -> None:
+    store = cache()
+    turn(store, [("system", 1000), ("one", 50)])
+    resident = store.tree.tokens
+    sought = Sought([("system", 1000), ("two", 50)])
+    lease = admit(store, sought, 1050, 10)
+    assert lease is not None
+    assert store.free_tokens == 100_000 - resident - 1050
+    store.commit(lease, sought, 0, 1050, last=True)
+    assert store.free_tokens == 100_000 - resident - 50
 
 
 def test_a_refusal_leaves_no_trace() -> None:
     store = cache(kv_tokens=1000, state_slots=6)
-    lease = store.acquire([("a", 640)], 640, 60)
+    lease = admit(store, Sought([("a", 640)]), 640, 60)
     assert lease is not None
-    assert store.acquire([("b", 300)], 300, 1) is None
-    assert store.free_tokens == 300
+    assert admit(store, Sought([("b", 359)]), 359, 0) is None  # room must be left for one token more
+    assert store.free_tokens == 360
     assert store.tree.locked_tokens == 0
-    store.release(lease)
-    assert store.free_tokens == 1000
+    assert admit(store, Sought([("b", 358)]), 358, 0) is not None
 
 
 def test_tokens_that_are_no_piece_are_given_back() -> None:
     store = cache(state_slots=None)
-    lease = store.acquire([("p", 64)], 90, 30)
+    sought = Sought([("p", 64)])
+    lease = admit(store, sought, 90, 30)
     assert lease is not None
-    store.commit(lease, [("p", 64)])
-    store.finish(lease, [("p", 64), ("q", 40)])
+    store.commit(lease, sought, 0, 90, last=True)
+    decode(store, lease, 29)
+    store.finish(lease, sought, [("q", 40)], 90, 119)
     assert store.free_tokens == 100_000 - 104
     assert store.evictable_tokens == 104
 
 
 def test_flush_with_requests_running_is_a_defect() -> None:
     store = cache()
-    store.acquire([("a", 64)], 64, 1)
+    admit(store, Sought([("a", 64)]), 64, 1)
     with pytest.raises(AssertionError, match="running"):
         store.flush()
 
 
-class Pools(RuleBasedStateMachine):
-    """Random requests in any interleaving; after each step every account is counted anew."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.store = cache(kv_tokens=1500, state_slots=8, slots_per_request=3, cap=1)
-        self.fresh: list[tuple[Lease, list[Piece]]] = []
-        self.committed: list[tuple[Lease, list[Piece]]] = []
-
-    @rule(prompt=st.lists(st.sampled_from(PIECES), min_size=1, max_size=6), tail=st.integers(0, 63),
-          output=st.integers(1, 80))
-    def acquire(self, prompt: list[Piece], tail: int, output: int) -> None:
-        tokens = tokens_of(prompt) + tail
-        if tokens + output > 1500:
-            return
-        lease = self.store.acquire(prompt, tokens, output)
-        if lease is None:
-            assert self.fresh or self.committed  # alone, a request that can fit at all does
-            return
-        assert lease.cached_tokens % 64 == 0
-        assert lease.cached_tokens < tokens
-        assert lease.cached_tokens <= lease.node.end
-        self.fresh.append((lease, prompt))
-
-    @precondition(lambda self: self.fresh)
-    @rule()
-    def commit(self) -> None:
-        lease, prompt = self.fresh.pop(0)
-        self.store.commit(lease, prompt)
-        self.committed.append((lease, prompt))
-
-    @precondition(lambda self: self.committed)
-    @rule(data=st.data(), reply=st.sampled_from(["r", "s"]))
-    def finish(self, data: st.DataObject, reply: str) -> None:
-        lease, prompt = self.committed.pop(data.draw(st.integers(0, len(self.committed) - 1)))
-        pieces: list[Piece] = [*prompt, (reply, lease.private_tokens)]
-        self.store.finish(lease, pieces)
-
-    @precondition(lambda self: self.fresh or self.committed)
-    @rule(data=st.data())
-    def abort(self, data: st.DataObject) -> None:
-        pool = self.fresh or self.committed
-        self.store.release(pool.pop(data.draw(st.integers(0, len(pool) - 1)))[0])
-
-    @precondition(lambda self: not self.fresh and not self.committed)
-    @rule()
-    def flush(self) -> None:
-        self.store.flush()
-        assert self.store.free_tokens == 1500
-
-    @invariant()
-    def accounts_agree(self) -> None:
-        store, leases = self.store, [lease for lease, _ in self.fresh + self.committed]
-        states = store.states
-        assert states is not None
-        nodes = list(store.tree.nodes())
-        found = [state for node in nodes for state in node.states]
-        assert store.private_tokens == sum(lease.private_tokens for lease in leases)
-        assert store.tree.tokens == sum(node.end - node.start for node in nodes)
-        assert store.tree.locked_tokens == sum(node.end - node.start for node in nodes if node.active)
-        assert store.free_tokens >= 0
-        assert store.evictable_tokens >= 0
-        assert states.held == sum(lease.slots for lease in leases)
-        assert states.cached == len(found)
-        assert states.locked == sum(1 for state in found if state.locks)
-        assert states.free >= 0
-        assert sum(state.locks for state in found) == sum(1 for lease in leases if lease.state is not None)
-        for node in nodes:
-            depths = [state.depth for state in node.states]
-            assert depths == sorted(set(depths))
-            assert all(node.start < depth <= node.end and depth % 64 == 0 for depth in depths)
-            assert all(state.node is node for state in node.states)
-
-    def teardown(self) -> None:
-        for lease, _ in self.fresh + self.committed:
-            self.store.release(lease)
-        assert self.store.states is not None
-        assert self.store.states.held == self.store.states.locked == 0
-        assert self.store.private_tokens == self.store.tree.locked_tokens == 0
-        everything = self.store.acquire([("z", 1)], 1, 1499)  # evicts all there is
-        assert everything is not None
-        assert self.store.free_tokens == 0
+def states_of(store: PrefixCache, prompt: Sequence[Piece]) -> list[int]:
+    """Depths of the states on a resident path."""
+    node, _ = store.tree.descend(prompt)
+    found = []
+    while node.parent is not None:
+        found += [state.depth for state in node.states]
+        node = node.parent
+    return sorted(found)
 
 
-TestPools = Pools.TestCase
+def test_pruning_goes_from_the_shallow_end() -> None:
+    store = cache(cap=2)
+    conversation: list[Piece] = [("p", 100)]
+    for number in range(4):
+        turn(store, conversation, [(f"r{number}", 100)])
+        conversation += [(f"r{number}", 100), (f"u{number}", 100)]
+    assert states_of(store, conversation) == [700, 799]
+    assert tokens_of(conversation) == 900

@@ -25,7 +25,19 @@ class Tree(RuleBasedStateMachine):
         self.locks: list[tuple[Node, Prefix]] = []
         self.time = 0
 
-    def touch(self, sequence: Prefix) -> None:
+    def descend(self, sequence: Prefix) -> tuple[Node, int]:
+        """Go down; where that splits a node, both halves count as used now, and nothing above them does."""
+        before = sum(1 for _ in self.tree.nodes())
+        node, index = self.tree.descend(sequence)
+        if sum(1 for _ in self.tree.nodes()) > before:
+            (lower,) = node.children.values()
+            for half in (node, lower):
+                self.time += 1
+                self.used |= dict.fromkeys(self.ends_of(half), self.time)
+        return node, index
+
+    def use(self, node: Node, sequence: Prefix) -> None:
+        self.tree.touch(node)
         self.time += 1
         for prefix in prefixes(sequence):
             self.used[prefix] = self.time
@@ -39,25 +51,24 @@ class Tree(RuleBasedStateMachine):
     @rule(sequence=SEQUENCES)
     def match(self, sequence: Prefix) -> None:
         longest = max((len(p) for p in prefixes(sequence) if p in self.resident), default=0)
-        node, index = self.tree.descend(sequence)
+        node, index = self.descend(sequence)
         assert index == longest
         assert self.path(node) == sequence[:index]
         assert node.end == sum(tokens for _, tokens in sequence[:index])
-        self.touch(sequence[:index])
+        self.use(node, sequence[:index])
 
     @rule(sequence=SEQUENCES)
     def insert(self, sequence: Prefix) -> None:
-        node, index = self.tree.descend(sequence)
-        self.touch(sequence[:index])
+        node, index = self.descend(sequence)
         if index < len(sequence):
-            self.tree.extend(node, sequence[index:])
-            self.touch(sequence)
+            node = self.tree.extend(node, sequence[index:])
+        self.use(node, sequence)
         self.resident |= set(prefixes(sequence))
 
     @rule(sequence=SEQUENCES)
     def lock(self, sequence: Prefix) -> None:
-        node, index = self.tree.descend(sequence)
-        self.touch(sequence[:index])
+        node, index = self.descend(sequence)
+        self.use(node, sequence[:index])
         self.tree.lock(node)
         self.locks.append((node, sequence[:index]))
 
