@@ -149,7 +149,7 @@ def configure(launch: Launch) -> WorkerConfig:
             prefill_token_s=launch.prefill_token_us * 1e-6, attention_s=0.0,
         ),
         kv_tokens=launch.kv_tokens, state_slots=launch.state_slots, slots_per_request=launch.slots_per_request,
-        state_mode=launch.strategy,
+        state_mode=launch.strategy, overlap=launch.strategy != "no_buffer",
         max_states_per_path=launch.max_states_per_path if launch.max_states_per_path > 0 else None,
         max_running_requests=launch.max_running_requests,
         chunked_prefill_tokens=launch.chunked_prefill_tokens, schedule_policy=launch.policy,

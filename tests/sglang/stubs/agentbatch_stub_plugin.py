@@ -2,14 +2,16 @@
 
 Everything else (HTTP, tokenizer, scheduler, caches, pools, sampler, detokenizer) is SGLang's own code.
 STUB_LOG names the file to log to, one JSON object a line, written by the scheduler process:
-    {"at": "admit", "s": ..., "rids": [[rid, cached, new], ...], "waiting": n}   a prefill step
-    {"at": "evict", "s": ..., "tokens": n, "states": n}                          one eviction from the tree
-    {"at": "retract", "s": ..., "rids": [rid, ...]}                              running requests sent back to wait
+    {"at": "admit", "s": ..., "rids": [[rid, cached, new], ...], "waiting": n, ...}   a prefill step, levels after it
+    {"at": "evict", "s": ..., "tokens": n, "states": n}                               one eviction from the tree
+    {"at": "retract", "s": ..., "rids": [rid, ...]}                                   running requests sent back
 """
 
 import json
 import os
 import time
+
+from agentbatch_stub_models.pace import PACE
 
 
 def activate():
@@ -30,6 +32,7 @@ def activate():
     if not torch.cuda.is_available():  # pinning raises without an accelerator
         torch.Tensor.pin_memory = lambda self, *args, **kwargs: self
 
+    HookRegistry.register("sglang.srt.managers.scheduler.Scheduler.on_idle", idle, HookType.AFTER)
     path = os.environ.get("STUB_LOG")
     if path:
         log = Log(path)
@@ -39,6 +42,11 @@ def activate():
             ("mem_cache.unified_radix_cache.UnifiedRadixCache._evict", log.evicted),
         ):
             HookRegistry.register(f"sglang.srt.{target}", hook, HookType.AFTER)
+
+
+def idle(result, *args, **kwargs):
+    """The scheduler found nothing to do."""
+    PACE.idle()
 
 
 class Log:
@@ -59,7 +67,12 @@ class Log:
         batch = getattr(plan, "batch_to_run", plan)
         if batch is not None:
             rids = [[req.rid, req.prefix_len, req.extend_end - req.prefix_len] for req in batch.reqs]
-            self.write("admit", rids=rids, waiting=len(scheduler.waiting_queue))
+            self.write(
+                "admit", rids=rids, waiting=len(scheduler.waiting_queue), running=len(plan.running_batch.reqs),
+                free_states=scheduler.req_to_token_pool.mamba_allocator.available_size(),
+                cached_states=scheduler.tree_cache.mamba_evictable_size(),
+                locked_states=scheduler.tree_cache.mamba_protected_size(),
+            )
 
     def retracted(self, result, batch, *args, **kwargs):
         """Running requests were sent back."""

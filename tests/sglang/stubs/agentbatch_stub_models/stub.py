@@ -1,15 +1,16 @@
 """A causal model that computes nothing: the next token follows from the length, a step's time from a formula.
 
-STUB_COST = "step_ms,prefill_token_us,decode_row_us": a prefill step sleeps step + tokens · prefill_token, a decode step
+STUB_COST = "step_ms,prefill_token_us,decode_row_us": a prefill step takes step + tokens · prefill_token, a decode step
 step + rows · decode_row.
 """
 
 import os
-import time
 
 import torch
 from sglang.srt.layers.logits_processor import LogitsProcessorOutput
 from torch import nn
+
+from agentbatch_stub_models.pace import PACE
 
 STEP_MS, PREFILL_TOKEN_US, DECODE_ROW_US = (float(part) for part in os.environ["STUB_COST"].split(","))
 
@@ -35,8 +36,7 @@ class Stub(nn.Module):
             seconds = STEP_MS * 1e-3 + PREFILL_TOKEN_US * 1e-6 * input_ids.shape[0]
         else:
             seconds = STEP_MS * 1e-3 + DECODE_ROW_US * 1e-6 * rows
-        if seconds > 0:
-            time.sleep(seconds)
+        PACE.step(seconds)
         following = 40 + (forward_batch.seq_lens[:rows].to(torch.int64) * 7919 + 13) % 50
         logits = torch.full((rows, self.config.vocab_size), -1e4, dtype=torch.float32)
         logits[torch.arange(rows), following.cpu()] = 0.0
