@@ -76,8 +76,6 @@ class WorkerConfig:
         chunked_prefill_tokens: prefill budget of one step, >= 1.
         schedule_policy: order of the waiting queue, one of `POLICIES`.
         label_capacity: C_A of routing-prefix (spec §5), >= 1; None for as many labels as requests may run.
-        overlap: choose a step before the last one's results are applied, as SGLang does by default (never in
-            no_buffer).
 
     Raises:
         UsageError: a figure out of range, with what to change.
@@ -93,7 +91,6 @@ class WorkerConfig:
     chunked_prefill_tokens: int = 8192
     schedule_policy: str = "fcfs"
     label_capacity: int | None = None
-    overlap: bool = False
 
     def __post_init__(self) -> None:
         for name in ("kv_tokens", "slots_per_request", "max_running_requests", "chunked_prefill_tokens"):
@@ -114,8 +111,6 @@ class WorkerConfig:
         if self.state_slots is not None and self.state_slots < self.slots_per_request:
             raise UsageError(f"state_slots = {self.state_slots} cannot run a single request: each takes "
                              f"slots_per_request = {self.slots_per_request}")
-        if self.overlap and self.state_slots is not None and self.state_mode == "no_buffer":
-            raise UsageError("SGLang does not overlap steps in no_buffer: leave overlap out, or choose extra_buffer")
         if self.schedule_policy not in POLICIES:
             known = ", ".join(POLICIES)
             raise UsageError(f"unknown schedule policy {self.schedule_policy!r}; known: {known}")

@@ -14,16 +14,13 @@ first, and a lone request decodes to its end.
 
 The simulator drives it on virtual time, the emulator on scaled wall time: call `advance` at
 `next_event_s()` or later. How often it is called changes no result.
-With `overlap` the next step is chosen before the last one's results are applied, as SGLang's overlap schedule does: a
-request that ended still holds its place, KV and slots, and what a prefill leaves is not seen by the prefill after it.
-Left out: mixed chunks, `max_prefill_tokens`; on a GPU the overlap schedule also sees arrivals one step late.
+Left out: overlap scheduling (a request leaves one step later), mixed chunks, `max_prefill_tokens`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable
-from functools import partial
+from collections.abc import Hashable
 
 from agentbatch.errors import UsageError
 from agentbatch.sim.admission import Admission
@@ -55,7 +52,6 @@ class Worker:
         self._now_s = -math.inf
         self._free_s = -math.inf  # when the engine last became free
         self._aborting: list[Entry] = []
-        self._results: list[Callable[[], None]] = []  # of the last step, to be applied once the next is chosen
         self._events: list[WorkerEvent] = []
         self._submitted = self._finished = self._aborted = self._output_tokens = self._prefill_steps = 0
 
@@ -100,7 +96,6 @@ class Worker:
         entry.aborted = True
         self._aborting.append(entry)
         if self._step_end_s is None:
-            self._apply_results()
             self._drop_aborted()
         elif not self._admission.step:
             self._cut(now_s)
@@ -187,22 +182,8 @@ class Worker:
             self._begin_prefill(now_s)
         elif self._batch.size:
             self._begin_decode(now_s)
-        elif not self._results:
+        else:
             raise AssertionError("a request waits on an empty worker")
-        self._apply_results()
-
-    def _then(self, result: Callable[[], None]) -> None:
-        """Apply a step's result: now, or with overlap once the next step is chosen."""
-        self._results.append(result)
-        if not self.config.overlap:
-            self._apply_results()
-
-    def _apply_results(self) -> None:
-        results, self._results = self._results, []
-        for result in results:
-            result()
-        if not (self._queue or self._admission.counts.running):
-            self._admission.share.reset()
 
     def _begin_prefill(self, now_s: float) -> None:
         parts = []
@@ -216,13 +197,11 @@ class Worker:
 
     def _begin_decode(self, now_s: float) -> None:
         if self._cache.room_tokens < self._batch.size:
-            if self._results:
-                return  # what they give back may be enough
             self._admission.retract()
         most = self._cache.room_tokens // self._batch.size
         if most < 1:
             raise AssertionError("KV is too short for a request alone")
-        if self._queue and (self._results or not self._admission.full):
+        if self._queue and not self._admission.full:
             most = 1  # a pass is due at the next boundary
         self._batch.begin(now_s, most)
         self._step_end_s = self._batch.end_s
@@ -235,6 +214,8 @@ class Worker:
         else:
             self._complete_decode(at_s)
         self._drop_aborted()
+        if not (self._queue or self._admission.counts.running):
+            self._admission.share.reset()
 
     def _complete_decode(self, at_s: float) -> None:
         self._cache.take(self._batch.size * self._batch.planned_steps)
@@ -254,14 +235,10 @@ class Worker:
             if entry.aborted or entry.lease is None:
                 continue
             last = entry is not self._admission.chunked
-            keep = partial(
-                self._cache.commit, entry.lease, entry.sought, start, entry.prefilled_tokens, last=last
-            )
+            self._cache.commit(entry.lease, entry.sought, start, entry.prefilled_tokens, last=last)
             if last:
-                self._then(keep)
                 self._complete_prompt(entry, at_s)
             else:
-                keep()  # a chunk is kept before the next step is chosen, with overlap too
                 self._admission.full = False
 
     def _complete_prompt(self, entry: Entry, at_s: float) -> None:
@@ -286,8 +263,8 @@ class Worker:
         if lease is None:
             raise AssertionError(f"request {request.rid!r} finished without having run")
         stored = request.prompt_tokens + request.output_tokens - 1
-        self._then(partial(self._cache.finish, lease, entry.sought, request.reply, since, stored))
-        self._then(self._admission.left)
+        self._cache.finish(lease, entry.sought, request.reply, since, stored)
+        self._admission.left()
         self._finished += 1
         self._output_tokens += request.output_tokens
         del self._live[request.rid]
