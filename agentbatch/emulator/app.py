@@ -40,7 +40,7 @@ class WorkerApp:
         self._settings = settings
         self._index = index
         self._preset = preset(settings.preset)
-        self._context_tokens = min(self._preset.context_tokens, engine.worker.config.kv_tokens)
+        self._context_tokens = min(self._preset.context_tokens, engine.worker.config.longest_request)
         self._model = ModelEndpoint(engine, self.ledger, context_tokens=self._context_tokens, script=script)
         self._expected = None if settings.token is None else f"Bearer {settings.token}".encode()
         self._others = Starlette(
@@ -114,7 +114,7 @@ class WorkerApp:
             "max_mamba_cache_size": config.state_slots,
             "memory_usage": {"token_capacity": config.kv_tokens},
             "effective_max_running_requests_per_dp": config.max_running,
-            "mamba_radix_cache_strategy": "no_buffer",
+            "mamba_radix_cache_strategy": config.state_mode,
             "mamba_full_memory_ratio": ratio,
             "page_size": GRID_TOKENS,
         }

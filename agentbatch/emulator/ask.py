@@ -31,7 +31,10 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """What was asked, and what will be answered."""
+    """What was asked, and what will be answered.
+
+    `max_new_tokens` is the limit that the engine knows; None where the length is fixed (`ignore_eos`).
+    """
 
     chat: bool
     model: str
@@ -40,6 +43,7 @@ class Ask:
     prompt: bytes
     seed: bytes
     answer: Answer
+    max_new_tokens: int | None
 
 
 def read_ask(body: bytes, *, chat: bool, context_tokens: int, script: Script | None) -> Ask:
@@ -83,9 +87,10 @@ def read_ask(body: bytes, *, chat: bool, context_tokens: int, script: Script | N
         )
     seed = text.seed_of(prompt)
     answer = _generated(asked, seed, limit, room) if reply is None else _scripted(reply, limit or room)
+    fixed = limit == len(answer.tokens) and _flag(asked, "ignore_eos")
     return Ask(
         chat=chat, model=model or "", stream=stream, include_usage=include_usage,
-        prompt=prompt, seed=seed, answer=answer,
+        prompt=prompt, seed=seed, answer=answer, max_new_tokens=None if fixed else limit or room,
     )
 
 

@@ -47,12 +47,13 @@ class ModelEndpoint:
             return
         ask = read_ask(body, chat=chat, context_tokens=self._context_tokens, script=self._script)
         del body
+        label = _label(scope)
         try:
-            flight = self._engine.submit(ask)
+            flight = self._engine.submit(ask, label)
         except UsageError as error:
             raise HttpProblem(400, str(error)) from error
         entry = self._ledger.enter(
-            label=_label(scope), endpoint="chat" if chat else "completions", streamed=ask.stream,
+            label=label, endpoint="chat" if chat else "completions", streamed=ask.stream,
             prompt_tokens=len(ask.prompt), output_tokens=len(ask.answer.tokens),
         )
         watcher = asyncio.get_running_loop().create_task(_until_gone(receive, flight))

@@ -79,8 +79,8 @@ class Engine:
         """Return trace seconds since the engine started."""
         return (self._loop.time() - self._origin_s) * self.speedup
 
-    def submit(self, ask: Ask) -> Flight:
-        """Queue a request.
+    def submit(self, ask: Ask, label: str | None = None) -> Flight:
+        """Queue a request; its `label` matters to the policy routing-prefix alone.
 
         Raises:
             UsageError: it can never fit in the KV pool.
@@ -91,7 +91,7 @@ class Engine:
         self._next_rid += 1
         request = Request(
             rid=flight.rid, prompt_tokens=len(ask.prompt), output_tokens=len(ask.answer.tokens),
-            prompt=prompt, reply=blocks(rest),
+            prompt=prompt, reply=blocks(rest), label=label, max_new_tokens=ask.max_new_tokens,
         )
         self.worker.submit(request, self.now_s())
         self.flights[flight.rid] = flight

@@ -39,6 +39,7 @@ def prometheus(stats: WorkerStatistics, *, model: str, hybrid: bool) -> str:
         "num_requests_total": stats.finished,
         "num_aborted_requests_total": stats.aborted,
         "evicted_tokens_total": stats.evicted_tokens,
+        "num_retracted_requests_total": stats.retractions,
     }
     lines = []
     for kind, values in (("gauge", gauges), ("counter", counters)):

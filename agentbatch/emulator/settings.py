@@ -22,7 +22,7 @@ class Settings:
         speedup: trace seconds per wall second, > 0.
         preset: name of an engine in `agentbatch.sim.PRESETS`.
         schedule_policy: order of the waiting queue.
-        kv_tokens: KV pool of each worker in tokens, >= 2; None for the preset's.
+        kv_tokens: KV pool of each worker in tokens, >= 4; None for the preset's.
         state_slots: recurrent-state pool of each in slots; None for the preset's.
         host: address to listen on; anything but loopback needs `token`.
         token: bearer token asked of every endpoint but /health; None for none.

@@ -66,8 +66,9 @@ class Admission:
         order = self._batch.retraction_order()
         while self._cache.room_tokens < len(order) and len(order) > 1:
             entry = order.pop()
-            entry.generated_tokens = self._batch.output(entry)
+            output = self._batch.output(entry)
             self.leave(entry)
+            entry.generated_tokens = output
             self._cache.make_free(len(order) * RETRACT_STEPS)
             entry.lease = None
             entry.retracted = True

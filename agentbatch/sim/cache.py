@@ -160,7 +160,7 @@ class PrefixCache:
         self._insert(lease, sought.pieces[lease.index:sought.count], depth, whole=not last)
         self.matcher.remember(sought, lease.node, lease.index)
         if self.states is not None:
-            self._leave(self.states, lease, min(depth, lease.node.end))
+            self._leave(self.states, lease, depth)
 
     def finish(self, lease: Lease, sought: Sought, reply: Sequence[Piece], since: int, stored: int) -> None:
         """Keep prompt and output as far as the mode does, give everything else back.
@@ -179,7 +179,7 @@ class PrefixCache:
         if not self._tracks or self.states is None or depth > since:
             self._insert(lease, [*sought.pieces[lease.index:sought.count], *reply], depth, whole=False)
             if self.states is not None:
-                self._leave(self.states, lease, min(depth, lease.node.end), own=True)
+                self._leave(self.states, lease, depth, own=True)
         self._unlock(lease)
         self.make_free(0)  # the last piece may hold the one token that has no KV
 
@@ -206,7 +206,7 @@ class PrefixCache:
         if self.states is None:
             return Lease(match.node, match.index, min(match.node.end, tokens - 1), None)
         state, index = match.best, match.resume_index
-        if state is not None and state.depth >= tokens:  # the last token is always computed
+        while state is not None and state.true_depth >= tokens:  # the last token is always computed
             state, index = self.states.above(state, index)
         if state is None or state.node is None:
             lease = Lease(self.tree.root, 0, 0, None)
@@ -253,8 +253,9 @@ class PrefixCache:
             lease.state = None
         self.tree.unlock(lease.node)
 
-    def _leave(self, states: StatePool, lease: Lease, depth: int, *, own: bool = False) -> None:
-        """Cache a state at `depth` on the lease's path and lock that one instead; its `own` slot or a new one."""
+    def _leave(self, states: StatePool, lease: Lease, true_depth: int, *, own: bool = False) -> None:
+        """Cache a state on the lease's path, no deeper than its node, and lock that one; in its `own` slot or a new."""
+        depth = min(true_depth, lease.node.end)
         if depth <= (lease.state.depth if lease.state is not None else 0):
             return
         if not own and states.available:
@@ -269,7 +270,7 @@ class PrefixCache:
         elif states.free < 1:
             return
         else:
-            state = states.keep(node, depth, stamp)
+            state = states.keep(node, depth, stamp, true_depth)
             if self.max_states_per_path is not None:
                 states.prune(state, self.max_states_per_path)
         states.lock(state)

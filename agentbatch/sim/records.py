@@ -72,6 +72,8 @@ class WorkerConfig:
             no_buffer, 5 in extra_buffer, 4 in extra_buffer_lazy.
         state_mode: where recurrent states are left, and how many slots a running request really holds.
         max_states_per_path: cap on cached states of one path, >= 1; None for no cap.
+        overlap: SGLang's overlap scheduling, which extra_buffer runs with by default and no_buffer without: what a
+            step gave back or left in the cache is seen one step later.
         max_running_requests: >= 1; with states, at most `state_slots // slots_per_request` are effective.
         chunked_prefill_tokens: prefill budget of one step, >= 1.
         schedule_policy: order of the waiting queue, one of `POLICIES`.
@@ -87,6 +89,7 @@ class WorkerConfig:
     slots_per_request: int = 3
     state_mode: StateMode = "no_buffer"
     max_states_per_path: int | None = 1
+    overlap: bool = False
     max_running_requests: int = 1024
     chunked_prefill_tokens: int = 8192
     schedule_policy: str = "fcfs"

@@ -29,13 +29,17 @@ def on_grid(tokens: int, grid: int = GRID_TOKENS) -> int:
 
 
 class State:
-    """One cached state, `depth` tokens from the root, on `node`; None once it is gone."""
+    """One cached state, `depth` tokens from the root, on `node`; None once it is gone.
 
-    __slots__ = ("depth", "locks", "node", "queued", "stamp")
+    `true_depth` is where SGLang has it: deeper where text that is no piece follows, and then only for longer prompts.
+    """
 
-    def __init__(self, node: Node, depth: int, stamp: int) -> None:
+    __slots__ = ("depth", "locks", "node", "queued", "stamp", "true_depth")
+
+    def __init__(self, node: Node, depth: int, stamp: int, true_depth: int) -> None:
         self.node: Node | None = node
         self.depth = depth
+        self.true_depth = true_depth
         self.stamp = stamp
         self.locks = 0
         self.queued = False
@@ -77,11 +81,11 @@ class StatePool:
                 return walk.states[-1], index
         return None, 0
 
-    def keep(self, node: Node, depth: int, stamp: int) -> State:
+    def keep(self, node: Node, depth: int, stamp: int, true_depth: int) -> State:
         """Cache a state at `depth`, inside `node`, in a free slot."""
         if self.free < 1 or not node.start < depth <= node.end:
             raise AssertionError(f"no free slot, or depth {depth} outside {node!r}")
-        state = State(node, depth, stamp)
+        state = State(node, depth, stamp, true_depth)
         place = len(node.states)
         while place and node.states[place - 1].depth > depth:
             place -= 1

@@ -14,13 +14,14 @@ first, and a lone request decodes to its end.
 
 The simulator drives it on virtual time, the emulator on scaled wall time: call `advance` at
 `next_event_s()` or later. How often it is called changes no result.
-Left out: overlap scheduling (a request leaves one step later), mixed chunks, `max_prefill_tokens`.
+Left out: mixed chunks, `max_prefill_tokens`; of overlap scheduling that arrivals and outputs are late, too.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
+from functools import partial
 
 from agentbatch.errors import UsageError
 from agentbatch.sim.admission import Admission
@@ -52,6 +53,7 @@ class Worker:
         self._now_s = -math.inf
         self._free_s = -math.inf  # when the engine last became free
         self._aborting: list[Entry] = []
+        self._late: list[Callable[[], None]] = []  # what the last step did to cache and rows, with overlap
         self._events: list[WorkerEvent] = []
         self._submitted = self._finished = self._aborted = self._output_tokens = self._prefill_steps = 0
 
@@ -177,7 +179,13 @@ class Worker:
 
     def _decide(self, now_s: float) -> None:
         """Choose the next step: prefill if anything can be prefilled, else decode."""
-        self._admission.plan()
+        self._plan()
+        if self._late:
+            self._settle_late()
+            if not self._admission.step and not self._batch.size:  # nothing could be overlapped
+                if not self._queue:
+                    return
+                self._plan()
         if self._admission.step:
             self._begin_prefill(now_s)
         elif self._batch.size:
@@ -185,13 +193,20 @@ class Worker:
         else:
             raise AssertionError("a request waits on an empty worker")
 
-    def _begin_prefill(self, now_s: float) -> None:
-        parts = []
+    def _plan(self) -> None:
+        self._admission.plan()
         for entry, tokens in self._admission.step:
             if entry.lease is None:
                 raise AssertionError(f"request {entry.rid!r} is prefilled without having been admitted")
             self._cache.settle(entry.lease, entry.prefilled_tokens + tokens)
-            parts.append((tokens, entry.prefilled_tokens))
+
+    def _settle_late(self) -> None:
+        late, self._late = self._late, []
+        for change in late:
+            change()
+
+    def _begin_prefill(self, now_s: float) -> None:
+        parts = [(tokens, entry.prefilled_tokens) for entry, tokens in self._admission.step]
         self._step_end_s = now_s + self.config.cost.prefill_s(parts)
         self._prefill_steps += 1
 
@@ -213,6 +228,8 @@ class Worker:
             self._complete_prefill(at_s)
         else:
             self._complete_decode(at_s)
+        if not self.config.overlap:
+            self._settle_late()
         self._drop_aborted()
         if not (self._queue or self._admission.counts.running):
             self._admission.share.reset()
@@ -235,10 +252,12 @@ class Worker:
             if entry.aborted or entry.lease is None:
                 continue
             last = entry is not self._admission.chunked
-            self._cache.commit(entry.lease, entry.sought, start, entry.prefilled_tokens, last=last)
+            commit = partial(self._cache.commit, entry.lease, entry.sought, start, entry.prefilled_tokens, last=last)
             if last:
+                self._late.append(commit)
                 self._complete_prompt(entry, at_s)
             else:
+                commit()
                 self._admission.full = False
 
     def _complete_prompt(self, entry: Entry, at_s: float) -> None:
@@ -252,19 +271,13 @@ class Worker:
             self._batch.join(entry)
 
     def _finish(self, entry: Entry, since: int, at_s: float) -> None:
-        """End a request.
-
-        Args:
-            entry: out of the batch already.
-            since: its tokens when it began to decode.
-            at_s: now.
-        """
+        """End a request that has left the batch; `since` is how many tokens it had when it began to decode."""
         request, lease = entry.request, entry.lease
         if lease is None:
             raise AssertionError(f"request {request.rid!r} finished without having run")
         stored = request.prompt_tokens + request.output_tokens - 1
-        self._cache.finish(lease, entry.sought, request.reply, since, stored)
-        self._admission.left()
+        self._late.append(partial(self._cache.finish, lease, entry.sought, request.reply, since, stored))
+        self._late.append(self._admission.left)
         self._finished += 1
         self._output_tokens += request.output_tokens
         del self._live[request.rid]
@@ -274,6 +287,8 @@ class Worker:
         ))  # fmt: skip
 
     def _drop_aborted(self) -> None:
+        if self._aborting:
+            self._settle_late()
         for entry in self._aborting:
             self._admission.leave(entry)
         self._aborting.clear()

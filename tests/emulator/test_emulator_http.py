@@ -100,18 +100,18 @@ async def test_the_second_turn_finds_the_first_in_the_cache_and_a_repeat_does_no
 
 async def test_reuse_follows_the_text_never_the_label() -> None:
     async with running() as (_, client):
-        async def ask(text: str, label: str) -> int:
+        async def ask(messages: Any, label: str) -> tuple[int, str]:
             reply = await client.chat.completions.create(
-                model="m", messages=user(text), max_tokens=100, extra_body=EXACT,
+                model="m", messages=messages, max_tokens=100, extra_body=EXACT,
                 extra_headers={ROUTING_KEY_HEADER: label})
             assert reply.usage is not None
             assert reply.usage.prompt_tokens_details is not None
-            return reply.usage.prompt_tokens_details.cached_tokens or 0
+            return reply.usage.prompt_tokens_details.cached_tokens or 0, reply.choices[0].message.content or ""
 
-        await ask("a" * 640 + "1", "one")
-        assert await ask("b" * 640, "one") == 0
-        await ask("a" * 640 + "2", "two")
-        assert await ask("a" * 640 + "3", "three") == 640
+        _, text = await ask(user("a" * 1000), "one")
+        assert (await ask(user("b" * 1000), "one"))[0] == 0
+        more = [*user("a" * 1000), {"role": "assistant", "content": text}, *user("go on")]
+        assert (await ask(more, "two"))[0] > 1000
 
 
 async def test_scripted_tool_calls_drive_an_agent_loop() -> None:
@@ -224,7 +224,7 @@ async def test_flush_forgets_and_is_refused_while_requests_run() -> None:
 
 async def test_requests_that_cannot_be_served_are_400_in_openais_shape() -> None:
     async with running(kv_tokens=2000) as (emulator, client), raw(emulator) as http:
-        with pytest.raises(openai.BadRequestError, match="context is 2000 tokens"):
+        with pytest.raises(openai.BadRequestError, match="context is 1998 tokens"):
             await client.chat.completions.create(model="m", messages=user("x" * 3000))
         with pytest.raises(openai.BadRequestError, match="lower max_tokens"):
             await client.chat.completions.create(model="m", messages=user("x"), max_tokens=10**9)

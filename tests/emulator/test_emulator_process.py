@@ -145,8 +145,8 @@ def test_the_command_prints_urls_for_people_and_runs_a_script(tmp_path: Path) ->
     ("arguments", "said"),
     [
         (("--preset", "h100"), "unknown preset 'h100'; known: h20-tp4-ling-3.0-flash"),
-        (("--schedule-policy", "lpm"), "unknown schedule policy 'lpm'"),
-        (("--kv-tokens", "0"), "kv_tokens must be at least 2"),
+        (("--schedule-policy", "hrrn"), "unknown schedule policy 'hrrn'"),
+        (("--kv-tokens", "0"), "kv_tokens must be at least 4"),
         (("--host", "0.0.0.0"), "give a token"),
         (("--script", "/nowhere.jsonl"), "cannot read the script"),
     ],

@@ -87,7 +87,7 @@ async def test_a_cancelled_block_stops_its_servers() -> None:
         ({"workers": 0}, "workers must be 1 to 64"), ({"speedup": 0.0}, "speedup"),
         ({"speedup": float("nan")}, "speedup"), ({"base_port": 65_535}, "base port 65535"),
         ({"base_port": -1}, "base port -1"), ({"preset": "h100"}, "unknown preset"),
-        ({"schedule_policy": "lpm"}, "known: fcfs"), ({"kv_tokens": 0}, "kv_tokens"),
+        ({"schedule_policy": "hrrn"}, "known: fcfs"), ({"kv_tokens": 0}, "kv_tokens"),
         ({"state_slots": 1}, "state_slots"), ({"host": "0.0.0.0"}, "give a token"), ({"token": ""}, "empty token"),
     ],
 )
