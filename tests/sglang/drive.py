@@ -3,7 +3,7 @@
 import asyncio
 import heapq
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import aiohttp
@@ -12,7 +12,6 @@ from sglang_server import Launch, Server
 
 from agentbatch.sim import Finished, FirstToken, Request, StepCost, Worker, WorkerConfig
 from agentbatch.sim.radix import Piece
-from agentbatch.sim.states import GRID_TOKENS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,24 +156,12 @@ def configure(launch: Launch) -> WorkerConfig:
 
 
 def _request(call: Call) -> Request:
-    pieces = list(_pieces((*call.prompt, call.reply)))
     return Request(
         rid=call.rid, prompt_tokens=call.prompt_tokens, output_tokens=call.output_tokens,
-        prompt=[piece for piece, end in pieces if end <= call.prompt_tokens],
-        reply=[piece for piece, end in pieces if end > call.prompt_tokens], label=call.session,
+        prompt=_pieces(call.prompt), reply=_pieces((call.reply,)), label=call.session,
     )
 
 
-def _pieces(segments: Iterable[Segment]) -> Iterator[tuple[Piece, int]]:
-    """Cut segments where SGLang may keep a state, since the model's tree parts between pieces only.
-
-    Yields:
-        A piece and its end, in tokens from the beginning.
-    """
-    at = 0
-    for name, tokens in segments:
-        end = at + tokens
-        while at < end:
-            cut = min(end, at - at % GRID_TOKENS + GRID_TOKENS)
-            yield ((name, at), cut - at), cut
-            at = cut
+def _pieces(segments: Iterable[Segment]) -> list[Piece]:
+    """Cut text into tokens: the model's tree parts between pieces only, SGLang's between any two tokens."""
+    return [((name, place), 1) for name, tokens in segments for place in range(tokens)]

@@ -143,8 +143,8 @@ def light() -> Script:
 
 
 def kv_bound() -> Script:
-    """Few long sessions, more tokens than the KV pool holds."""
-    return _in_turn("KV-bound", 7, [(1500, 30), (700, 50), (700, 30), (900, 60), (600, 20)], 0.2)
+    """Long sessions, more tokens than the KV pool holds."""
+    return _in_turn("KV-bound", 14, [(750, 20), (350, 30), (350, 20), (450, 30), (300, 12)], 0.11)
 
 
 def state_bound() -> Script:
@@ -156,10 +156,10 @@ def crowd() -> Script:
     """More than 128 requests wait at once: SGLang's lpm gives up sorting. Each goes on when it has its reply."""
     openings = [(("system a", 192),), (("system b", 192),), ()]
     sessions = []
-    for n in range(155):
+    for n in range(165):
         pause_s = random.Random(f"crowd {n}").uniform(0.0, 0.3)
         turns = Turn(**_varied(f"crowd {n} 0", 60, 8)), Turn(**_varied(f"crowd {n} 1", 50, 8), think_s=pause_s)
-        sessions.append(Session(name=f"crowd {n}", start_s=0.01 * n, turns=turns, opening=openings[n % 3]))
+        sessions.append(Session(name=f"crowd {n}", start_s=0.008 * n, turns=turns, opening=openings[n % 3]))
     return Script(name="> 128 waiting", sessions=tuple(sessions))
 
 
