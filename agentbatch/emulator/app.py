@@ -136,7 +136,7 @@ class WorkerApp:
                 "provenance": self._preset.provenance,
                 "workers": self._settings.workers, "worker": self._index,
                 "kv_tokens": config.kv_tokens, "state_slots": config.state_slots,
-                "slots_per_request": config.slots_per_request, "max_running": config.max_running,
+                "slots_per_request": config.slots_per_request, "max_running": config.max_running, "label_capacity": config.labels,
                 "tokenizer": "utf-8 bytes", "message_tokens": MESSAGE_TOKENS,
                 "reply_header_tokens": REPLY_HEADER_TOKENS,
             },

@@ -11,6 +11,8 @@ from openai import AsyncOpenAI
 
 from agentbatch.emulator import serve
 from agentbatch.errors import StartUpError, UsageError
+from agentbatch.sim import POLICIES
+from agentbatch.wire import ROUTING_KEY_HEADER
 
 pytestmark = pytest.mark.asyncio
 
@@ -26,6 +28,26 @@ async def test_a_token_is_asked_of_everything_but_health() -> None:
         with pytest.raises(openai.AuthenticationError):
             await client.with_options(api_key="wrong").models.list()
         assert "secret" not in repr(emulator.settings)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+async def test_every_policy_serves_a_queue_and_routing_prefix_knows_the_labels(policy: str) -> None:
+    async with running(schedule_policy=policy, state_slots=6, speedup=500.0) as (emulator, client):
+        async def converse(number: int) -> None:
+            messages = user(f"{number} " * 400)
+            for _ in range(3):
+                reply = await client.chat.completions.create(
+                    model="m", messages=messages, max_tokens=50, extra_headers={ROUTING_KEY_HEADER: f"t{number}"}
+                )
+                messages += [{"role": "assistant", "content": reply.choices[0].message.content}, *user("go on")]
+
+        async with asyncio.TaskGroup() as group:
+            for number in range(8):
+                group.create_task(converse(number))
+        stats = emulator.statistics()[0]
+        assert (stats.finished, stats.peak_running) == (24, 2)
+        assert stats.passes > 0
+        assert stats.labels == (2 if policy == "routing-prefix" else 0)
 
 
 async def test_a_port_in_use_is_told_before_anything_runs() -> None:
