@@ -144,12 +144,12 @@ def light() -> Script:
 
 def kv_bound() -> Script:
     """Long sessions, more tokens than the KV pool holds."""
-    return _in_turn("KV-bound", 14, [(750, 20), (350, 30), (350, 20), (450, 30), (300, 12)], 0.11)
+    return _in_turn("KV-bound", 26, [(350, 16), (150, 20), (150, 16), (200, 16), (150, 12)], 0.065)
 
 
 def state_bound() -> Script:
     """Many short sessions, more states than the pool has slots."""
-    return _in_turn("state-bound", 30, [(200, 12), (100, 16), (90, 12)], 0.06)
+    return _in_turn("state-bound", 46, [(200, 12), (100, 16), (90, 12)], 0.055)
 
 
 def crowd() -> Script:

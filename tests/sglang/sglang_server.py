@@ -42,7 +42,7 @@ class Launch:
     policy: str = "fcfs"
     strategy: Literal["no_buffer", "extra_buffer", "extra_buffer_lazy"] = "extra_buffer"
     kv_tokens: int = 24_000
-    state_slots: int = 60
+    state_slots: int = 90
     max_states_per_path: int = 1
     max_running_requests: int = 8
     chunked_prefill_tokens: int = 2048
