@@ -13,7 +13,7 @@ from pathlib import Path
 
 from drive import Outcome, modelled, real
 from request_script import Script, burst, crowd, kv_bound, light, places, state_bound
-from sglang_server import Launch, Server, serving
+from sglang_server import Launch, Server, end_on_sigterm, serving
 
 PLACES, BURST = "places", "burst"
 """Scripts in which timing decides nothing: what is cached, who is admitted next."""
@@ -95,6 +95,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="The model of a worker beside the real SGLang.")
     parser.add_argument("--out", type=Path, help="write the table between the marks of this document")
     asked = parser.parse_args()
+    end_on_sigterm()
     comparisons = []
     for launch, names in RUNS.items():
         with serving(launch) as server:
