@@ -27,6 +27,7 @@ class Outcome:
         retracted: how often a running request was sent back.
         peak_waiting: most requests that waited after a prefill step was put together; None where that is not seen.
         took_s: first request sent until the last answer, on the engine's clock.
+        late_s: by how much the machine fell behind at worst: a step's end, or a request that was due.
     """
 
     cached_tokens: dict[str, int]
@@ -37,6 +38,7 @@ class Outcome:
     retracted: int
     peak_waiting: int | None
     took_s: float
+    late_s: float = 0.0
 
 
 def real(server: Server, script: Script) -> Outcome:
@@ -47,7 +49,7 @@ def real(server: Server, script: Script) -> Outcome:
     """
     server.flush()
     offset = server.log_size()
-    cached, took_s = asyncio.run(_ask(server.url, script))
+    cached, took_s, late_s = asyncio.run(_ask(server.url, script))
     lines = server.logged(offset)
     admitted = [line for line in lines if line["at"] == "admit"]
     evicted = [line for line in lines if line["at"] == "evict"]
@@ -59,12 +61,13 @@ def real(server: Server, script: Script) -> Outcome:
         evicted_states=sum(line["states"] for line in evicted),
         retracted=sum(len(line["rids"]) for line in lines if line["at"] == "retract"),
         peak_waiting=max(line["waiting"] for line in admitted),
-        took_s=took_s,
+        took_s=took_s, late_s=max(late_s, *(line["late_s"] for line in admitted)),
     )
 
 
-async def _ask(url: str, script: Script) -> tuple[dict[str, int], float]:
+async def _ask(url: str, script: Script) -> tuple[dict[str, int], float, float]:
     cached: dict[str, int] = {}
+    late_s = 0.0
     numbers: dict[str, int] = {}
     # Everything is written out beforehand: while the server runs, this process does next to nothing.
     plans = {
@@ -74,9 +77,12 @@ async def _ask(url: str, script: Script) -> tuple[dict[str, int], float]:
     began_s = loop.time()
 
     async def converse(client: aiohttp.ClientSession, name: str, start_s: float) -> None:
+        nonlocal late_s
         free_s = start_s
         for call, ids in plans[name]:
-            await asyncio.sleep(began_s + call.due_s(free_s) - loop.time())
+            due_s = began_s + call.due_s(free_s)
+            await asyncio.sleep(due_s - loop.time())
+            late_s = max(late_s, loop.time() - due_s)
             body = {
                 "rid": call.rid, "input_ids": ids,
                 "sampling_params": {"max_new_tokens": call.output_tokens, "ignore_eos": True, "temperature": 0},
@@ -96,7 +102,7 @@ async def _ask(url: str, script: Script) -> tuple[dict[str, int], float]:
     ):
         for session in script.sessions:
             group.create_task(converse(client, session.name, session.start_s))
-    return cached, loop.time() - began_s
+    return cached, loop.time() - began_s, late_s
 
 
 def modelled(launch: Launch, script: Script) -> Outcome:

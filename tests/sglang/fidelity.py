@@ -24,6 +24,8 @@ RUNS: dict[Launch, tuple[str, ...]] = {
     Launch(strategy="extra_buffer_lazy", max_states_per_path=-1): (PLACES, "light", "state-bound"),
 }
 """Which scripts go to a server launched like that."""
+ATTEMPTS, LATE_S = 3, 0.03
+"""How often a script is run while the machine falls behind by more than three steps."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,8 +71,16 @@ class Comparison:
 
 
 def compare(server: Server, launch: Launch, script: Script) -> Comparison:
-    """Run `script` on the server, then through the model of it."""
-    return Comparison(launch=launch, script=script, real=real(server, script), model=modelled(launch, script))
+    """Run `script` on the server, then through the model of it.
+
+    Where the machine fell behind (other work on the same cores), what the server did says little; it is asked again,
+    up to three times in all, and the run in which it kept up best counts. What the run said is not looked at.
+    """
+    attempts: list[Outcome] = []
+    while not attempts or (len(attempts) < ATTEMPTS and min(one.late_s for one in attempts) > LATE_S):
+        attempts.append(real(server, script))
+    kept = min(attempts, key=lambda one: one.late_s)
+    return Comparison(launch=launch, script=script, real=kept, model=modelled(launch, script))
 
 
 def table(comparisons: Iterable[Comparison]) -> Iterator[str]:

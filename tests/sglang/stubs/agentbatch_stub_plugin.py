@@ -71,8 +71,9 @@ class Log:
                 "admit", rids=rids, waiting=len(scheduler.waiting_queue), running=len(plan.running_batch.reqs),
                 free_states=scheduler.req_to_token_pool.mamba_allocator.available_size(),
                 cached_states=scheduler.tree_cache.mamba_evictable_size(),
-                locked_states=scheduler.tree_cache.mamba_protected_size(),
+                locked_states=scheduler.tree_cache.mamba_protected_size(), late_s=PACE.late_s,
             )
+            PACE.late_s = 0.0
 
     def retracted(self, result, batch, *args, **kwargs):
         """Running requests were sent back."""

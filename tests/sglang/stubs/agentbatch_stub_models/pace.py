@@ -12,6 +12,8 @@ class Pace:
 
     def __init__(self):
         self.due_s = None
+        self.late_s = 0.0
+        """Worst delay of a step since somebody set it to 0."""
 
     def idle(self):
         """Note that nothing runs and nothing waits."""
@@ -23,6 +25,7 @@ class Pace:
         self.due_s = (now_s if self.due_s is None else self.due_s) + seconds
         if self.due_s > now_s:
             time.sleep(self.due_s - now_s)
+        self.late_s = max(self.late_s, time.monotonic() - self.due_s)
 
 
 PACE = Pace()
