@@ -25,17 +25,19 @@ class RunStarted:
     event: ClassVar[str] = "run"
     run: str
     version: str
-    started_unix_s: float
+    started_unix_s: float | None
+    """None for a simulated run, which has no date."""
     cs: int
     ce: Mapping[str, int]
     unified: bool = False
     env_policy: str = "caas"
-    band_s: float = 30.0
+    band_s: float | Literal["auto"] = 30.0
     bucket_s: float = 1.0
     speedup: float = 1.0
     workers: tuple[str, ...] = ()
     routing: str = "lbch"
     alpha: float = 1.25
+    admission: str = "fifo"
     schema: int = SCHEMA
 
 
@@ -195,7 +197,8 @@ class RunEnded:
 
     event: ClassVar[str] = "run_ended"
     at_s: float
-    wall_s: float
+    wall_s: float | None
+    """None for a simulated run: its seconds are nobody's."""
     outcome: Outcome
     priority_s: float | None = None
     """Wall time spent computing scheduling priorities (Table 1); None where it was not measured."""

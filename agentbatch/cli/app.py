@@ -7,8 +7,11 @@ import typer
 import agentbatch
 from agentbatch.cli.demo import demo
 from agentbatch.cli.emulate import emulate
+from agentbatch.cli.plan import plan
 from agentbatch.cli.replay import replay
+from agentbatch.cli.simulate import simulate
 from agentbatch.cli.summary import summary
+from agentbatch.cli.workload import workload
 
 app = typer.Typer(
     name="agentbatch",
@@ -20,7 +23,10 @@ app = typer.Typer(
 app.command()(demo)
 app.command()(replay)
 app.command()(emulate)
+app.command()(simulate)
 app.command()(summary)
+app.command()(plan)
+app.command()(workload)
 
 
 def _version(asked: bool) -> None:

@@ -1,6 +1,8 @@
-"""Reads `--ce`: a number, or `name=N,name=N`."""
+"""Reads `--ce`: a number, or `name=N,name=N`; and `--band-s`: seconds, or `auto`."""
 
 from __future__ import annotations
+
+from typing import Literal
 
 from agentbatch.errors import UsageError
 
@@ -23,3 +25,17 @@ def parse_limits(text: str) -> dict[str, int]:
             )
         limits[name] = int(number)
     return limits
+
+
+def parse_band(text: str) -> float | Literal["auto"]:
+    """Return the width of CAAS's bands; whether it is above 0 is looked at with the other options.
+
+    Raises:
+        UsageError: neither a number nor `auto`.
+    """
+    if text == "auto":
+        return "auto"
+    try:
+        return float(text)
+    except ValueError as error:
+        raise UsageError(f"--band-s takes seconds above 0, or auto, not {text!r}") from error

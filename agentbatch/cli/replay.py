@@ -7,8 +7,11 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from agentbatch.cli.limits import parse_limits
+from agentbatch.cli.limits import parse_band, parse_limits
+from agentbatch.cli.named import find_trace
 from agentbatch.errors import UsageError
+from agentbatch.policy.admission import Admission
+from agentbatch.policy.caas import EnvironmentPolicy
 from agentbatch.policy.lbch import ALPHA
 from agentbatch.replay.options import ReplayOptions
 from agentbatch.sim import DEFAULT_PRESET, POLICIES, PRESETS
@@ -22,7 +25,9 @@ def replay(
     *,
     trace: Annotated[
         Path,
-        typer.Argument(help="Recorded trajectories, one JSON object a line; waits as recorded.", show_default=False),
+        typer.Argument(
+            help="Recorded trajectories, one JSON object a line; `sample` is the packaged one.", show_default=False
+        ),
     ],
     url: Annotated[
         list[str] | None,
@@ -63,12 +68,40 @@ def replay(
         ),
     ] = False,
     env_policy: Annotated[
-        Literal["caas", "fcfs"], typer.Option(help="Order of waiting environment stages.", rich_help_panel=LIMITS)
+        EnvironmentPolicy,
+        typer.Option(
+            help="Order of waiting environment stages; beyond the paper: depth, deepest chain first, and slow-step, "
+            "longest mean step first, which is experimental.",
+            rich_help_panel=LIMITS,
+        ),
     ] = "caas",
-    band_s: Annotated[float, typer.Option(help="CAAS band B, seconds (Eq. 13).", rich_help_panel=LIMITS)] = 30.0,
+    band_s: Annotated[
+        str,
+        typer.Option(
+            help="CAAS band B, seconds (Eq. 13), or auto: as wide as jobs wait, at least 30 s.", rich_help_panel=LIMITS
+        ),
+    ] = "30",
     bucket_s: Annotated[
         float, typer.Option(help="CAAS cost bucket dI, seconds (Eq. 15).", rich_help_panel=LIMITS)
     ] = 1.0,
+    admission: Annotated[
+        Admission,
+        typer.Option(help="Order of admission; longest-first goes by --profile.", rich_help_panel=LIMITS),
+    ] = "fifo",
+    profile: Annotated[
+        Path | None,
+        typer.Option(
+            help="Record of an earlier run, or a trace: how long each trajectory takes, by its id.",
+            rich_help_panel=LIMITS,
+        ),
+    ] = None,
+    profile_noise: Annotated[
+        float,
+        typer.Option(
+            help="Blur the profile: sigma of a log-normal factor on each entry, seeded by --seed and order.",
+            rich_help_panel=LIMITS,
+        ),
+    ] = 0.0,
     routing: Annotated[
         Literal["lbch", "consistent-hash", "random"],
         typer.Option(
@@ -150,6 +183,8 @@ def replay(
 
     agentbatch replay examples/traces/sample.jsonl --emulate 2 --unified --env-policy fcfs
 
+    agentbatch replay sample --emulate 2 --env-policy depth --admission longest-first --profile sample
+
     agentbatch replay mine.jsonl --url http://gateway:30000/v1 --cs 50 --ce default=8,bash=2 --orders 3 --json
     """
     if (emulate is None) == (not url):
@@ -161,11 +196,14 @@ def replay(
     if emulate is None and (given := [name for name, value in sizes.items() if value is not None]):
         raise UsageError(f"{', '.join(given)} shapes emulated workers: use it with --emulate, not with --url")
 
+    trace = find_trace(trace)
+
     from agentbatch.cli import replaying  # noqa: PLC0415 - the SDK and the runtime take a second to load
 
     options = ReplayOptions(
-        base_urls=tuple(url or ()), cs=cs, ce=parse_limits(ce), env_policy=env_policy, unified=unified, band_s=band_s,
-        bucket_s=bucket_s, routing=routing, alpha=alpha, speedup=speedup, inference_only=inference_only, model=model,
+        base_urls=tuple(url or ()), cs=cs, ce=parse_limits(ce), env_policy=env_policy, unified=unified,
+        band_s=parse_band(band_s), bucket_s=bucket_s, admission=admission, profile_noise=profile_noise,
+        routing=routing, alpha=alpha, speedup=speedup, inference_only=inference_only, model=model,
         flush=flush, seed=seed,
         record=None if record is None else str(record), source=trace.name,
         preset=preset or (DEFAULT_PRESET if emulate else None),
@@ -175,6 +213,6 @@ def replay(
         emulated = {"schedule_policy": schedule_policy or "fcfs", "kv_tokens": kv_tokens, "state_slots": state_slots}
         emulated |= {"workers": emulate, "preset": options.preset}
     replaying.carry_out(
-        trace, options, emulated=emulated, limit_to=limit, env_cap_s=env_cap_s, user_cap_s=user_cap_s, orders=orders,
-        as_json=as_json,
+        trace, options, profile=None if profile is None else find_trace(profile), emulated=emulated, limit_to=limit,
+        env_cap_s=env_cap_s, user_cap_s=user_cap_s, orders=orders, as_json=as_json,
     )  # fmt: skip

@@ -25,6 +25,7 @@ from agentbatch.report.console import complain, say, stdout
 from agentbatch.report.progress import ReplayProgress
 from agentbatch.report.table import binding_lines, figures_table, note_lines, spread_columns
 from agentbatch.sim.presets import preset
+from agentbatch.trace.profile import read_profile
 from agentbatch.trace.workload import TraceTrajectory, cap, limit, read_workload
 
 WALL_S = 30.0
@@ -37,6 +38,7 @@ def carry_out(
     trace: Path,
     options: ReplayOptions,
     *,
+    profile: Path | None = None,
     emulated: dict[str, Any] | None,
     limit_to: int | None,
     env_cap_s: float | None,
@@ -51,6 +53,7 @@ def carry_out(
     Args:
         trace: file of recorded trajectories.
         options: what to replay against, and how; without URLs where workers are `emulated`.
+        profile: file that says how long trajectories take, capped as `trace` is.
         emulated: arguments of `spawn`, all but the speed-up; None to replay against `options.base_urls`.
         limit_to: only so many trajectories. env_cap_s, user_cap_s: longest waits, seconds.
         orders: how many submission orders.
@@ -60,6 +63,9 @@ def carry_out(
     check_records(options.record, orders)
     waits = {"env_cap_s": env_cap_s, "user_cap_s": user_cap_s}
     workload = [cap(one, **waits) for one in limit(read_workload(trace), limit_to)]
+    if profile is not None:
+        known = read_profile(profile, **(dict.fromkeys(waits, 0.0) if options.inference_only else waits))
+        options = replace(options, profile=known)
     check(workload, options)
     done: list[ReplayResult] = []
     try:

@@ -5,18 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import replace
-from importlib.resources import files
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import anyio
 import typer
 
-import agentbatch
+from agentbatch.cli.named import sample_path
 from agentbatch.cli.notes import notes_on_stderr
 from agentbatch.cli.replaying import complain_of_failures
 from agentbatch.emulator import spawn
-from agentbatch.errors import TraceError
+from agentbatch.policy.caas import EnvironmentPolicy
 from agentbatch.replay.bound import expected_makespan_s
 from agentbatch.replay.options import ReplayOptions
 from agentbatch.replay.pace import choose_speedup
@@ -36,7 +35,7 @@ WALL_S, QUICK_WALL_S = 45.0, 10.0
 """What the slowest of the three replays should take."""
 
 COMMON = ReplayOptions(base_urls=(), cs=CS, ce={"default": CE}, preset=DEFAULT_PRESET, source="demo")
-WAYS: dict[str, tuple[str, bool, Literal["caas", "fcfs"]]] = {
+WAYS: dict[str, tuple[str, bool, EnvironmentPolicy]] = {
     "unified": (f"unified {CE}", True, "fcfs"),
     "fcfs": (f"CS {CS} FCFS", False, "fcfs"),
     "caas": (f"CS {CS} CAAS", False, "caas"),
@@ -48,16 +47,6 @@ LEGEND = (
     f"CS {CS}        {CS} trajectories at once, {CE} of them in their tools at any moment",
     "FCFS, CAAS   who gets a free tool slot: who came first, or who has come furthest",
 )
-
-
-def sample_path() -> Path:
-    """Find the sample: inside the installed package, or in the checkout it was installed from."""
-    packaged = Path(str(files("agentbatch"))) / "examples" / "sample.jsonl"
-    checkout = Path(next(iter(agentbatch.__path__))).parent / "examples" / "traces" / "sample.jsonl"
-    for path in (packaged, checkout):
-        if path.is_file():
-            return path
-    raise TraceError("the sample trace is not installed; give one with --trace")
 
 
 def carry_out(trace: Path | None, *, limit_to: int | None, speedup: float | None, as_json: bool) -> None:

@@ -22,6 +22,17 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 
+def label_capacity(running: int) -> int:
+    """Return C_A for a worker where `running` >= 1 requests may run at once: half as many labels again.
+
+    As published C_A is floor(C(r̂; D)), `running` itself. But the turns of a batch differ in length: while a long one
+    decodes, others come back, strangers get their places in between, and with no slack the long one's label is pushed
+    out of A. Its next turn then waits behind all strangers, and its place goes to one of them, who pushes out the next:
+    in the model twice the makespan where a fifth more labels would do (docs/design.md).
+    """
+    return running + running // 2
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoutingPrefixStatistics:
     """Counts since the start, and how many labels A holds now."""
@@ -53,7 +64,7 @@ class RoutingPrefix(Generic[T]):
     """Orders the waiting queue of one worker.
 
     Args:
-        capacity: C_A, most labels in A, an integer >= 1; by the paper floor(C(r̂; D)).
+        capacity: C_A, most labels in A, an integer >= 1; see `label_capacity`.
         rid: names a request, unique among the waiting ones.
         label: its label κ; None or "" for none.
         lookup: its prefix hit in tokens, >= 0, asked of the cache now.

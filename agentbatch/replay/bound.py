@@ -44,6 +44,7 @@ def workload_known(
     engine: Preset | None,
     cs: int,
     inference_only: bool,
+    chunk_tokens: int | None = None,
 ) -> WorkloadKnown:
     """Add up a workload's unavoidable work.
 
@@ -55,34 +56,39 @@ def workload_known(
         engine: model of one worker; None when the engine is unknown, which leaves inference out of the bound.
         cs: admission limit: no more requests can share a decode step.
         inference_only: environment stages and a person's waits are skipped.
+        chunk_tokens: prefill budget of one step; by default the engine's.
     """
     return WorkloadKnown(
         source=source,
         trajectories=len(workload),
         environment_s={} if inference_only else routes.work_s(workload),
-        engine_s=None if engine is None else sum(engine_work_s(one, engine, cs) for one in workload),
-        longest_chain_s=max(chain_s(one, engine, inference_only=inference_only) for one in workload),
+        engine_s=None if engine is None else sum(engine_work_s(one, engine, cs, chunk_tokens) for one in workload),
+        longest_chain_s=max(
+            chain_s(one, engine, inference_only=inference_only, chunk_tokens=chunk_tokens) for one in workload
+        ),
         workers=workers,
     )
 
 
-def engine_work_s(trajectory: TraceTrajectory, engine: Preset, cs: int) -> float:
+def engine_work_s(trajectory: TraceTrajectory, engine: Preset, cs: int, chunk_tokens: int | None = None) -> float:
     """Return the engine seconds of one trajectory at perfect reuse, its steps shared as well as `cs` allows."""
-    chunk = engine.config().chunked_prefill_tokens
+    chunk = chunk_tokens or engine.config().chunked_prefill_tokens
     return sum(
         engine.cost.least_work_s(turn.new, turn.cached, turn.output, max_batch=cs, chunk_tokens=chunk)
         for turn in at_perfect_reuse(trajectory)
     )
 
 
-def chain_s(trajectory: TraceTrajectory, engine: Preset | None, *, inference_only: bool) -> float:
+def chain_s(
+    trajectory: TraceTrajectory, engine: Preset | None, *, inference_only: bool, chunk_tokens: int | None = None
+) -> float:
     """Return how long one trajectory takes alone on an idle engine, seconds."""
     seconds = 0.0
     if not inference_only:
         seconds += trajectory.environment_s
         seconds += sum(turn.user_s or 0.0 for turn in trajectory.turns[:-1])  # a last one delays nothing
     if engine is not None:
-        chunk = engine.config().chunked_prefill_tokens
+        chunk = chunk_tokens or engine.config().chunked_prefill_tokens
         for turn in at_perfect_reuse(trajectory):
             seconds += engine.cost.fastest_turn_s(turn.new, turn.cached, turn.output, chunk_tokens=chunk)
     return seconds

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from agentbatch.runtime.hub import Hub
+if TYPE_CHECKING:  # a simulation counts lengths, too, and needs none of the runtime
+    from agentbatch.runtime.hub import Hub
 
 PROMPT_TOLERANCE = 0.02
 """Prompts may differ by this share over a whole run before a person is told: tokenizers round."""
@@ -28,14 +30,19 @@ class Lengths:
         self.sent_prompt += replayed[0]
         self.generated += replayed[1]
 
-    def report(self, hub: Hub) -> None:
-        """Say where the replay could not keep to the recorded lengths."""
+    def difference(self) -> tuple[str, dict[str, int]] | None:
+        """Return in words and in figures where the lengths are not the recorded ones; None where they are."""
         prompt, output = self.sent_prompt - self.recorded_prompt, self.generated - self.recorded_output
         if output == 0 and abs(prompt) <= PROMPT_TOLERANCE * self.recorded_prompt:
-            return
-        hub.notice(
-            "lengths",
+            return None
+        message = (
             f"recorded {self.recorded_prompt:,} prompt and {self.recorded_output:,} output tokens, replayed "
-            f"{self.sent_prompt:,} and {self.generated:,}",
-            details={"prompt_tokens_difference": prompt, "output_tokens_difference": output},
+            f"{self.sent_prompt:,} and {self.generated:,}"
         )
+        return message, {"prompt_tokens_difference": prompt, "output_tokens_difference": output}
+
+    def report(self, hub: Hub) -> None:
+        """Say where the replay could not keep to the recorded lengths."""
+        if (difference := self.difference()) is not None:
+            message, details = difference
+            hub.notice("lengths", message, details=details)

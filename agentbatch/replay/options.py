@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from agentbatch.policy.admission import Admission
+from agentbatch.policy.caas import EnvironmentPolicy
 from agentbatch.policy.lbch import ALPHA, Routing
 
 
@@ -17,6 +19,9 @@ class ReplayOptions:
         base_urls: the server's, or the workers', OpenAI base URLs.
         cs: admission limit. ce: environment limit per resource.
         unified: one gate for both: CS = min(cs, smallest ce).
+        env_policy, band_s, bucket_s: order of environment jobs; see `AgentBatch`.
+        admission: "fifo" or "longest-first", which takes a `profile`: seconds by trajectory id.
+        profile_noise: sigma of the log-normal factor that blurs each entry, drawn anew for each order; see `noisy`.
         routing: how turns are placed among several `base_urls`; see `AgentBatch`. alpha: load bound of "lbch", >= 1.
         speedup: trace seconds per wall second, which must be the emulated server's own, and 1 for a real one; None
             takes it from the server.
@@ -30,10 +35,13 @@ class ReplayOptions:
     base_urls: tuple[str, ...]
     cs: int
     ce: Mapping[str, int] = field(default_factory=lambda: {"default": 1})
-    env_policy: Literal["caas", "fcfs"] = "caas"
+    env_policy: EnvironmentPolicy = "caas"
     unified: bool = False
-    band_s: float = 30.0
+    band_s: float | Literal["auto"] = 30.0
     bucket_s: float = 1.0
+    admission: Admission = "fifo"
+    profile: Mapping[str, float] | None = None
+    profile_noise: float = 0.0
     routing: Routing = "lbch"
     alpha: float = ALPHA
     speedup: float | None = None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -14,10 +13,12 @@ from agentbatch.replay.lengths import Lengths
 from agentbatch.replay.options import ReplayOptions
 from agentbatch.replay.prepare import prepare
 from agentbatch.replay.routes import Routes
+from agentbatch.replay.submission import ordered
 from agentbatch.replay.trajectory import TrajectoryReplay
 from agentbatch.runtime.batch import AgentBatch
 from agentbatch.runtime.results import Failed
 from agentbatch.sim.presets import preset
+from agentbatch.trace.profile import noisy
 from agentbatch.trace.summary import Summary, summarize
 from agentbatch.trace.workload import TraceTrajectory
 
@@ -39,14 +40,6 @@ class ReplayResult:
     def to_dict(self) -> dict[str, Any]:
         """Return the figures as JSON has them."""
         return {**self.summary.to_dict(), "replies_digest": self.replies_digest}
-
-
-def ordered(workload: Sequence[TraceTrajectory], order: int, seed: int) -> list[TraceTrajectory]:
-    """Return the workload in submission order number `order`: 0 is the file's own, others are seeded shuffles."""
-    submitted = list(workload)
-    if order:
-        random.Random(f"{seed}/{order}").shuffle(submitted)  # noqa: S311 - a reproducible order
-    return submitted
 
 
 def check(workload: Sequence[TraceTrajectory], options: ReplayOptions) -> None:
@@ -136,6 +129,8 @@ def _batch(options: ReplayOptions, on_event: Callable[[Event], None] | None) -> 
         env_policy=options.env_policy,
         band_s=options.band_s,
         bucket_s=options.bucket_s,
+        admission=options.admission,
+        profile=_profile(options),
         unified=options.unified,
         routing=options.routing,
         alpha=options.alpha,
@@ -145,6 +140,14 @@ def _batch(options: ReplayOptions, on_event: Callable[[Event], None] | None) -> 
         speedup=1.0 if options.speedup is None else options.speedup,
         run=f"replay-{options.seed}-{options.order}",
     )
+
+
+def _profile(options: ReplayOptions) -> dict[str, float] | None:
+    if options.profile is None:
+        if options.profile_noise:
+            raise UsageError("profile_noise blurs a profile: give one, or leave the noise out")
+        return None
+    return noisy(options.profile, options.profile_noise, f"{options.seed}/{options.order}")
 
 
 def _unused(workload: Sequence[TraceTrajectory], options: ReplayOptions) -> list[tuple[str, str]]:

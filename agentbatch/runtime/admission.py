@@ -1,4 +1,4 @@
-"""Who may run: keys, labels and the admission gate (CS), first come first served (spec §2)."""
+"""Who may run: keys, labels and the admission gate (CS); first come first served (spec §2) unless asked otherwise."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import anyio
 
 from agentbatch.errors import BatchDrained, SlotConflict, TrajectoryCancelled, UsageError
 from agentbatch.events import Admitted, TrajectoryEnded
+from agentbatch.policy.admission import AdmissionOrder
 from agentbatch.runtime import current
 from agentbatch.runtime.clock import BatchClock
 from agentbatch.runtime.failure import describe, outcome_of
@@ -31,14 +32,15 @@ WITHDRAWN = "the batch drains: this trajectory was not admitted any more"
 
 
 class Admission:
-    """Submits trajectories in order, holds each one's slot from admission to its end, and counts how they ended."""
+    """Submits trajectories, holds each one's slot from admission to its end, and counts how they ended."""
 
-    def __init__(self, cs: int, labels: Labels, clock: BatchClock, hub: Hub) -> None:
+    def __init__(self, cs: int, order: AdmissionOrder, labels: Labels, clock: BatchClock, hub: Hub) -> None:
         self.gate = Gate("admission", cs, clock)
         self.completed = 0
         self.failed = 0
         self.outlived = 0
         """Trajectories that have ended but for a thread, which keeps the slot."""
+        self._order = order
         self._labels = labels
         self._clock = clock
         self._hub = hub
@@ -49,7 +51,7 @@ class Admission:
         self._withdrawing = False
 
     def submit(self, batch: Any, keys: Iterable[str], *, given: bool = True) -> list[Pair]:
-        """Queue one trajectory a key, in order; nothing is queued when any key is bad.
+        """Queue one trajectory a key, all at once; nothing is queued when any key is bad. Returns them as given.
 
         Args:
             given: whether somebody chose the keys. Positions may stand twice, in two calls of `map` at once: their
@@ -74,20 +76,47 @@ class Admission:
                 raise UsageError(f"task key {key!r} {where}: give each trajectory its own with key=…")
             seen.add(key)
         self._clock.begin()
-        pairs = [self._queue(batch, key) for key in keys]
+        pairs = self._queue(batch, keys)
         if self.gate.closed:
             self._withdraw_waiting()
         batch.whereabouts.queued(self.gate.statistics().waiting, self._clock.now())
+        self._announce_unknown(keys)
         return pairs
 
-    def _queue(self, batch: Any, key: str) -> Pair:
-        self._entries += 1
+    def _queue(self, batch: Any, keys: list[str]) -> list[Pair]:
         submitted_s = self._clock.now()
-        pair = Trajectory(batch, key, self._labels.of(key), submitted_s), self.gate.ask((self._entries,), submitted_s)
-        trajectory, ticket = pair
-        self._live[ticket] = trajectory
-        self._tickets.setdefault(key, ticket)
-        return pair
+        places = []
+        for key in keys:
+            self._entries += 1
+            places.append(self._order.key(key, self._entries))
+        trajectories = [Trajectory(batch, key, self._labels.of(key), submitted_s) for key in keys]
+        tickets: dict[int, Ticket] = {}
+        for index in sorted(range(len(keys)), key=places.__getitem__):  # free slots go to whoever asks first
+            tickets[index] = self.gate.ask(places[index], submitted_s)
+        pairs = [(trajectory, tickets[index]) for index, trajectory in enumerate(trajectories)]
+        for trajectory, ticket in pairs:
+            self._live[ticket] = trajectory
+            self._tickets.setdefault(trajectory.key, ticket)
+        return pairs
+
+    def _announce_unknown(self, keys: list[str]) -> None:
+        """Say how many tasks the profile does not know; where it knows none, the keys are wrong, most likely."""
+        unknown, count = self._order.unknown(keys), len(keys)
+        if not unknown:
+            return
+        median = f"not in the profile: expected to take its median, {self._order.unknown_s:,.1f} s"
+        if count == 1:
+            said = f"a task key is {median}"
+        elif unknown == count:
+            said = f"none of the {count} task keys is in the profile: they are admitted as they were submitted"
+        else:
+            said = f"{unknown} of the {count} task keys {'is' if unknown == 1 else 'are'} {median}"
+        self._hub.notice(
+            "profile-unknown",
+            f"{said}; give tasks the keys that they had there",
+            once=count == 1,  # a harness that admits them one by one
+            details={"unknown": unknown, "tasks": count},
+        )
 
     def _forget(self, key: str, ticket: Ticket) -> None:
         if self._tickets.get(key) is ticket:
@@ -226,8 +255,9 @@ class Admission:
 
         try:
             async with anyio.create_task_group() as group:
-                for index, (trajectory, ticket) in enumerate(pairs):
-                    # grants come in this order, so waiting for one after the other is enough
+                # grants come in this order, so waiting for one after the other is enough
+                for index in sorted(range(len(pairs)), key=lambda index: self._order.key(pairs[index][0].key, index)):
+                    trajectory, ticket = pairs[index]
                     if await ticket.wait():
                         group.start_soon(run, index)
                     else:

@@ -14,12 +14,14 @@ from typing import Literal, TypeVar
 import anyio
 
 from agentbatch.events import Event, LimitsChanged
+from agentbatch.policy.admission import Admission
+from agentbatch.policy.caas import EnvironmentPolicy
 from agentbatch.policy.lbch import Routing
 from agentbatch.runtime.admission import Pair
 from agentbatch.runtime.clients import UnlabelledClient
 from agentbatch.runtime.core import BatchCore
 from agentbatch.runtime.in_thread import solve_in_thread
-from agentbatch.runtime.options import check_options
+from agentbatch.runtime.options import Profile, check_options
 from agentbatch.runtime.results import Result
 from agentbatch.runtime.retry import RetryPolicy
 from agentbatch.runtime.sync_trajectory import SyncTrajectory
@@ -42,8 +44,12 @@ class AgentBatch(BatchCore):
         base_url: OpenAI-compatible URL of the server, or several worker URLs, among which each turn is placed.
             Default: the OPENAI_BASE_URL variable; without either, `traj.client` is not available.
         api_key: sent as bearer token; default the OPENAI_API_KEY variable. Never logged, recorded or shown.
-        env_policy: order of waiting environment jobs: "caas" (Eq. 13-16) or "fcfs".
-        band_s: B of Eq. 13, seconds. bucket_s: dI of Eq. 15, seconds.
+        env_policy: order of waiting environment jobs: "caas" (Eq. 13-16) or "fcfs"; beyond the paper "depth", deepest
+            chain first, and, experimental, "slow-step", longest mean step first.
+        band_s: B of Eq. 13, seconds; "auto" follows each queue's recent waits, from 30 up. bucket_s: dI of Eq. 15.
+        admission: "fifo", as submitted, or beyond the paper "longest-first", by `profile`.
+        profile: how long tasks took before: path of a run file or a trace, or seconds by task key. Keys it does not
+            know count as its median.
         unified: one gate for both, the baseline of Eq. 11: CS becomes min(cs, smallest ce).
         record: path of a run file to write; an existing file is an error.
         on_event: called with every event; one that raises is reported once and dropped.
@@ -61,7 +67,7 @@ class AgentBatch(BatchCore):
         speedup: trace seconds per wall second, for replays against a sped-up server.
 
     Raises:
-        UsageError: an option is out of range, at construction.
+        UsageError: an option is out of range, at construction. TraceError: the profile does not read.
         StartUpError: on entry, when the server cannot be reached or file descriptors are too few.
     """
 
@@ -72,9 +78,11 @@ class AgentBatch(BatchCore):
         *,
         base_url: str | Sequence[str] | None = None,
         api_key: str | None = None,
-        env_policy: Literal["caas", "fcfs"] = "caas",
-        band_s: float = 30.0,
+        env_policy: EnvironmentPolicy = "caas",
+        band_s: float | Literal["auto"] = 30.0,
         bucket_s: float = 1.0,
+        admission: Admission = "fifo",
+        profile: Profile = None,
         unified: bool = False,
         record: str | os.PathLike[str] | None = None,
         on_event: Callable[[Event], None] | None = None,
@@ -92,6 +100,7 @@ class AgentBatch(BatchCore):
     ) -> None:
         options = check_options(
             run=run, cs=cs, ce=ce, unified=unified, env_policy=env_policy, band_s=band_s, bucket_s=bucket_s,
+            admission=admission, profile=profile,
             base_url=base_url, api_key=api_key, retries=retries, timeout_s=timeout_s, turn_timeout_s=turn_timeout_s,
             environment_timeout_s=environment_timeout_s, trajectory_timeout_s=trajectory_timeout_s,
             label_headers=label_headers, routing=routing, alpha=alpha,

@@ -61,7 +61,7 @@ class BatchCore:
         self.options = options
         self.clock = BatchClock(speedup)
         self.hub = Hub(self.clock)
-        self.order = options.order
+        self.keys = {name: options.order.keys() for name in options.ce}
         self.account = Account()
         self.whereabouts = Whereabouts(options.ce, window_s=max(60.0, 5 * speedup))  # >= 5 s wall
         self.background = Background()
@@ -70,8 +70,10 @@ class BatchCore:
         self.labels = Labels(options.run)
         self._workers = watched_workers(self, options, lambda: self._clients.http_client) if options.base_urls else None
         self._clients = Clients(options, self._workers, self.hub)
-        self._admission = Admission(options.cs, self.labels, self.clock, self.hub)
-        self._gates = {name: Gate(name, limit, self.clock) for name, limit in options.ce.items()}
+        self._admission = Admission(options.cs, options.admission, self.labels, self.clock, self.hub)
+        self._gates = {
+            name: Gate(name, limit, self.clock, self.keys[name].granted) for name, limit in options.ce.items()
+        }
         self._record = record
         self.drain_on_interrupt = drain_on_interrupt
         self._entries = 0

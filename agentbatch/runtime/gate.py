@@ -7,6 +7,7 @@ between the two hands the slot on (cpython#90155, anyio#1145).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import TracebackType
 
 import anyio
@@ -53,11 +54,18 @@ class Ticket:
 
 
 class Gate:
-    """At most `capacity` tickets hold a slot; the others wait in the order of their keys."""
+    """At most `capacity` tickets hold a slot; the others wait in the order of their keys.
 
-    def __init__(self, name: str, capacity: int, clock: BatchClock) -> None:
+    Args:
+        on_grant: called with each grant's wait in seconds, 0 where a slot was free, before anybody wakes.
+    """
+
+    def __init__(
+        self, name: str, capacity: int, clock: BatchClock, on_grant: Callable[[float], None] = lambda wait_s: None
+    ) -> None:
         self.name = name
         self._clock = clock
+        self._on_grant = on_grant
         self._table: SlotTable[Ticket] = SlotTable(capacity)
         self.closed = False
         """Nobody new is let in."""
@@ -68,6 +76,7 @@ class Gate:
         if self.closed:
             ticket.open = False
         elif self._table.request(ticket, key):
+            self._on_grant(0.0)
             ticket.grant(asked_s)
         return ticket
 
@@ -93,6 +102,7 @@ class Gate:
     def _wake(self, granted: list[Ticket]) -> None:
         now_s = self._clock.now()
         for ticket in granted:
+            self._on_grant(now_s - ticket.asked_s)
             ticket.grant(now_s)
 
     def statistics(self) -> SlotStatistics:

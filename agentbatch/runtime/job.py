@@ -139,7 +139,7 @@ class EnvironmentJob:
         self._turns = progress.turns
         asked_s = trajectory.clock.now()
         began = perf_counter()
-        key = batch.order.key(progress, asked_s, batch.next_entry())
+        key = batch.keys[self.resource].key(progress, asked_s, batch.next_entry())
         self._ticket = ticket = self._gate.ask(key, asked_s)
         batch.account.priority_s += perf_counter() - began  # wall seconds (spec §8)
         trajectory.place.job_asked(self.resource, asked_s)

@@ -7,17 +7,21 @@ import re
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import cast, get_args
+from typing import Literal, cast, get_args
 
 import agentbatch
 from agentbatch.errors import UsageError
 from agentbatch.events import RunStarted
-from agentbatch.policy.caas import EnvironmentOrder, EnvironmentPolicy
+from agentbatch.policy.admission import Admission, AdmissionOrder
+from agentbatch.policy.caas import EnvironmentOrder, EnvironmentPolicy, environment_policies
 from agentbatch.policy.lbch import Routing
 from agentbatch.runtime.checks import check_seconds, is_number
 from agentbatch.runtime.retry import RetryPolicy
 
 DEFAULT_RESOURCE = "default"
+
+Profile = str | os.PathLike[str] | Mapping[str, float] | None
+"""Seconds by task key, or the file that tells them: a run's record or a trace."""
 
 
 def check_limit(name: str, value: object) -> int:
@@ -67,6 +71,49 @@ def check_headers(names: Sequence[str]) -> tuple[str, ...]:
     return tuple(names)
 
 
+def check_order(env_policy: str, band_s: float | Literal["auto"], bucket_s: float) -> EnvironmentOrder:
+    """Return the order of environment jobs."""
+    if env_policy not in get_args(EnvironmentPolicy):
+        raise UsageError(f"env_policy must be {environment_policies()}, not {env_policy!r}")
+    if isinstance(band_s, str):
+        if band_s != "auto":
+            raise UsageError(f"band_s must be a positive number of seconds or 'auto', not {band_s!r}")
+    else:
+        check_seconds("band_s", band_s)
+    check_seconds("bucket_s", bucket_s)
+    try:
+        return EnvironmentOrder(policy=cast(EnvironmentPolicy, env_policy), band_s=band_s, bucket_s=bucket_s)
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+
+
+def check_admission(admission: str, profile: Profile) -> AdmissionOrder:
+    """Return the order of admission; reads the profile where it is a file.
+
+    Raises:
+        UsageError: an unknown order, longest first without a profile, or a profile that cannot be.
+        TraceError: the file is no profile.
+    """
+    seconds: dict[str, float] | None = None
+    if isinstance(profile, str | os.PathLike):
+        if admission == "longest-first":  # else it is refused below, whatever it holds
+            from agentbatch.trace.profile import read_profile  # noqa: PLC0415 - few batches have a profile
+
+            seconds = read_profile(profile)
+        else:
+            seconds = {}
+    elif isinstance(profile, Mapping):
+        seconds = {str(key): value for key, value in profile.items()}
+        if len(seconds) < len(profile):
+            raise UsageError("two keys of the profile read the same as text: give each task its own")
+    elif profile is not None:
+        raise UsageError(f"profile must be a path or a mapping from task key to seconds, not {profile!r}")
+    try:
+        return AdmissionOrder(cast(Admission, admission), seconds)
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+
+
 _HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _NOT_FOR_LABELS = frozenset(
     {"authorization", "host", "content-type", "content-length", "transfer-encoding", "connection", "cookie", "accept"}
@@ -82,6 +129,7 @@ class BatchOptions:
     ce: Mapping[str, int]
     unified: bool
     order: EnvironmentOrder
+    admission: AdmissionOrder
     base_urls: tuple[str, ...]
     api_key: str = field(repr=False)
     retries: RetryPolicy
@@ -126,6 +174,7 @@ class BatchOptions:
             workers=self.base_urls,
             routing=self.routing,
             alpha=float(self.alpha),
+            admission=self.admission.admission,
         )
 
 
@@ -136,8 +185,10 @@ def check_options(
     ce: int | Mapping[str, int],
     unified: bool,
     env_policy: str,
-    band_s: float,
+    band_s: float | Literal["auto"],
     bucket_s: float,
+    admission: str,
+    profile: Profile,
     base_url: str | Sequence[str] | None,
     api_key: str | None,
     retries: int | RetryPolicy,
@@ -156,14 +207,7 @@ def check_options(
     """
     limits = check_resources(ce)
     slots = check_limit("cs", cs)
-    if env_policy not in ("caas", "fcfs"):
-        raise UsageError(f"env_policy must be 'caas' or 'fcfs', not {env_policy!r}")
-    for name, seconds in (("band_s", band_s), ("bucket_s", bucket_s)):
-        check_seconds(name, seconds)
-    try:
-        order = EnvironmentOrder(policy=cast(EnvironmentPolicy, env_policy), band_s=band_s, bucket_s=bucket_s)
-    except ValueError as error:
-        raise UsageError(str(error)) from error
+    order = check_order(env_policy, band_s, bucket_s)
     if not isinstance(retries, RetryPolicy):
         if isinstance(retries, bool) or not isinstance(retries, int) or retries < 0:
             raise UsageError(f"retries must be a whole number of at least 0 or a RetryPolicy, not {retries!r}")
@@ -186,6 +230,7 @@ def check_options(
         ce=limits,
         unified=unified,
         order=order,
+        admission=check_admission(admission, profile),
         base_urls=tuple(urls),
         api_key=api_key or os.environ.get("OPENAI_API_KEY") or "EMPTY",
         retries=retries,

@@ -42,7 +42,7 @@ class Trajectory:
         batch: the batch that it runs in.
         key: the task's key, unique in its batch.
         label: what every inference request of this trajectory carries (spec §3).
-        progress: n and the mean of Eq. 14-15: turns completed and their seconds.
+        progress: n and the mean of Eq. 14-15: turns completed and their seconds; seconds that its jobs held slots.
         timed_out: whether its own time-out ended it.
         sync: the same trajectory for plain functions in threads.
     """
@@ -286,6 +286,8 @@ class Trajectory:
         """Count a job that gave its slot back, or withdrew before it had one."""
         self.tally.job_ended(ticket, ended_s)
         if ticket.granted_s is not None:
+            # however it ended, and an overrun to its real end: the slot was held
+            self.progress = self.progress.acted(ended_s - ticket.granted_s)
             self.batch.account.jobs_completed += 1
         if self.batch.hub.listening:
             self.batch.hub.emit(job.event(self.label, ticket, ended_s, **self._told(error)))

@@ -31,6 +31,8 @@ class StepCost:
         prefill_step_s: seconds of a prefill step before its first token, >= 0.
         prefill_token_s: seconds per new token, > 0.
         attention_s: seconds per pair of new token and token before it, >= 0.
+        match_s: seconds that a scheduling pass takes to look one waiting request up in the prefix cache, >= 0; the
+            engine waits for it where scheduling does not overlap with its steps.
 
     Raises:
         UsageError: a coefficient outside its range.
@@ -41,6 +43,7 @@ class StepCost:
     prefill_step_s: float
     prefill_token_s: float
     attention_s: float
+    match_s: float = 0.0
 
     def __post_init__(self) -> None:
         points = self.decode_base
@@ -48,7 +51,7 @@ class StepCost:
         if not points or points[0][0] != 1 or points[0][1] <= 0 or not rising:
             raise UsageError("decode_base needs points (batch, seconds) that start at batch 1 and rise; got "
                              f"{points!r}")
-        rest = (self.context_s, self.prefill_step_s, self.attention_s)
+        rest = (self.context_s, self.prefill_step_s, self.attention_s, self.match_s)
         if min(rest) < 0 or self.prefill_token_s <= 0 or not all(map(math.isfinite, rest)):
             raise UsageError("step cost coefficients must be finite and >= 0, prefill_token_s > 0")
 

@@ -9,6 +9,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 from agentbatch.errors import UsageError
+from agentbatch.policy.routing_prefix import label_capacity
 from agentbatch.sim.cost import StepCost
 from agentbatch.sim.radix import Piece
 from agentbatch.sim.reserve import PAGE_TOKENS
@@ -77,7 +78,7 @@ class WorkerConfig:
         max_running_requests: >= 1; with states, at most `state_slots // slots_per_request` are effective.
         chunked_prefill_tokens: prefill budget of one step, >= 1.
         schedule_policy: order of the waiting queue, one of `POLICIES`.
-        label_capacity: C_A of routing-prefix (spec §5), >= 1; None for as many labels as requests may run.
+        label_capacity: C_A of routing-prefix (spec §5), >= 1; None for half as many labels again as requests may run.
 
     Raises:
         UsageError: a figure out of range, with what to change.
@@ -127,10 +128,8 @@ class WorkerConfig:
 
     @property
     def labels(self) -> int:
-        """C_A: the label capacity given, or one label for each request that may run."""
-        if self.label_capacity is not None:
-            return self.label_capacity
-        return self.max_running if self.state_slots is None else self.state_slots // self.slots_per_request
+        """C_A: the label capacity given, or what goes with the requests that may run."""
+        return label_capacity(self.max_running) if self.label_capacity is None else self.label_capacity
 
     @property
     def longest_request(self) -> int:

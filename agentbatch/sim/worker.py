@@ -10,10 +10,9 @@ the end of the queue: least output first, the last one never. Requests submitted
 boundary; one submitted in the middle of a decode stretch ends it at its next step.
 
 Nothing can wait for ever: a request that alone exceeds the pool is refused by `submit`, so an idle worker admits its
-first, and a lone request decodes to its end.
+first, and a lone request decodes to its end. Call `advance` at `next_event_s()` or later, on virtual or scaled
+wall time; how often it is called changes no result.
 
-The simulator drives it on virtual time, the emulator on scaled wall time: call `advance` at
-`next_event_s()` or later. How often it is called changes no result.
 Left out: mixed chunks, `max_prefill_tokens`; of overlap scheduling that arrivals and outputs are late, too.
 """
 
@@ -179,6 +178,7 @@ class Worker:
 
     def _decide(self, now_s: float) -> None:
         """Choose the next step: prefill if anything can be prefilled, else decode."""
+        matched = self._queue.matches
         self._plan()
         if self._late:
             self._settle_late()
@@ -186,6 +186,8 @@ class Worker:
                 if not self._queue:
                     return
                 self._plan()
+        if not self.config.overlap:  # there the processor looks up while the GPU works
+            now_s += (self._queue.matches - matched) * self.config.cost.match_s
         if self._admission.step:
             self._begin_prefill(now_s)
         elif self._batch.size:

@@ -59,7 +59,7 @@ class Summary:
     """Mean per environment job that got a slot."""
     environment_share: float | None
     wall_s: float | None
-    """Wall seconds of the whole run; None for a run that was not closed in order."""
+    """Wall seconds of the whole run; None for a run that was not closed in order, or simulated."""
     cancelled: int
     unfinished: int
     """Trajectories that never ended: the run was killed, or still runs."""

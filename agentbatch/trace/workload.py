@@ -2,23 +2,28 @@
 
 A line is `{"id", "domain", "turns": [{"prompt_tokens", "output_tokens", "env_s"?, "user_s"?, …}, …], …}`. Blank lines
 are passed over, and so is a first line `{"about": …}`, which says where the file comes from and how it was cut. Keys
-not known here are ignored.
+not known here are ignored. `write_workload` writes such a file.
 """
 
 from __future__ import annotations
 
+import json
 import math
 import os
 from collections.abc import Sequence
+from io import FileIO
+from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic_core import PydanticCustomError
 
-from agentbatch.errors import TraceError, UsageError
+from agentbatch.errors import StartUpError, TraceError, UsageError
 from agentbatch.trace.lines import complaint, invalid, parse_object, read_lines, shown
 
 MAX_TOKENS = 2**31 - 1
+DIGITS = 6
+"""Decimals of written seconds, as in run files."""
 
 Tokens = Annotated[int, Field(ge=0, le=MAX_TOKENS)]
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -118,6 +123,68 @@ def _refuse_other_files(path: str | os.PathLike[str], number: int, record: dict[
         )
     if "about" in record:
         raise complaint(path, number, "only the first line of a trace may say what it is about", "about")
+
+
+def write_workload(path: str | os.PathLike[str], trajectories: Sequence[TraceTrajectory], about: str) -> None:
+    """Write a trace file that `read_workload` reads back as the same trajectories, in their order.
+
+    Args:
+        path: file to make; an existing one is never overwritten.
+        trajectories: at least one, ids all different. Seconds are written with six decimals, fields at their defaults
+            left out.
+        about: where they come from and how they were made; goes into the first line.
+
+    Raises:
+        UsageError: no trajectory, or two with one id; nothing is written then.
+        StartUpError: the file exists, its folder does not, or it cannot be written; no part of a file is left.
+    """
+    if not trajectories:
+        raise UsageError("a trace file needs at least one trajectory")
+    ids: set[str] = set()
+    for trajectory in trajectories:
+        if trajectory.id in ids:
+            raise UsageError(f"two trajectories are called {trajectory.id!r}: ids are unique in a trace file")
+        ids.add(trajectory.id)
+    path = Path(path)
+    try:
+        with _create(path) as file:
+            _write_line(file, {"about": about})
+            for trajectory in trajectories:
+                _write_line(file, trajectory.model_dump(exclude_defaults=True))
+    except StartUpError:
+        raise
+    except BaseException as error:
+        path.unlink(missing_ok=True)  # a part of it would read as a smaller workload
+        if isinstance(error, OSError):
+            raise StartUpError(f"cannot write {path}: {error.strerror or error}") from error
+        raise
+
+
+def _create(path: Path) -> FileIO:
+    try:
+        return path.open("xb", buffering=0)
+    except FileExistsError as error:
+        raise StartUpError(
+            f"cannot write {path}: it exists, and a trace is never overwritten; name another or remove it"
+        ) from error
+    except FileNotFoundError as error:
+        raise StartUpError(f"cannot write {path}: there is no folder {path.parent}; make it first") from error
+    except OSError as error:
+        raise StartUpError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def _write_line(file: FileIO, record: dict[str, Any]) -> None:
+    line = memoryview(json.dumps(_rounded(record), separators=(",", ":"), ensure_ascii=False).encode() + b"\n")
+    while line:  # one write, but where the disk takes a part of it
+        line = line[file.write(line) :]
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, float):
+        return round(value, DIGITS)
+    if isinstance(value, dict):
+        return {key: _rounded(part) for key, part in value.items()}
+    return [_rounded(part) for part in value] if isinstance(value, list | tuple) else value
 
 
 def cap(

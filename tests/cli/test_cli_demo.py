@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from agentbatch.cli import three_ways
-from agentbatch.cli.three_ways import sample_path
+from agentbatch.cli.named import sample_path
 from agentbatch.replay.bound import expected_makespan_s
 from agentbatch.replay.pace import choose_speedup
 from agentbatch.replay.routes import Routes

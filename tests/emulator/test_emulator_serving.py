@@ -47,7 +47,7 @@ async def test_every_policy_serves_a_queue_and_routing_prefix_knows_the_labels(p
         stats = emulator.statistics()[0]
         assert (stats.finished, stats.peak_running) == (24, 2)
         assert stats.passes > 0
-        assert stats.labels == (2 if policy == "routing-prefix" else 0)
+        assert stats.labels == (3 if policy == "routing-prefix" else 0)
 
 
 async def test_a_port_in_use_is_told_before_anything_runs() -> None:

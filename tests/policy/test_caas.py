@@ -33,27 +33,27 @@ def test_keys_by_hand(turns: list[float], asked_s: float, entry: int, key: tuple
     for seconds in turns:
         progress = progress.completed(seconds)
     assert caas_key(progress, asked_s, entry) == key
-    assert EnvironmentOrder().key(progress, asked_s, entry) == key
-    assert EnvironmentOrder("fcfs").key(progress, asked_s, entry) == fcfs_key(entry) == (entry,)
+    assert EnvironmentOrder().keys().key(progress, asked_s, entry) == key
+    assert EnvironmentOrder("fcfs").keys().key(progress, asked_s, entry) == fcfs_key(entry) == (entry,)
 
 
 def test_other_widths() -> None:
-    order = EnvironmentOrder(band_s=0.5, bucket_s=0.25)
-    assert order.key(Progress(4, 3.5), 1.75, 9) == (3, -4, 3, 9)  # 1.75 / 0.5 = 3.5; 0.875 / 0.25 = 3.5
+    keys = EnvironmentOrder(band_s=0.5, bucket_s=0.25).keys()
+    assert keys.key(Progress(4, 3.5), 1.75, 9) == (3, -4, 3, 9)  # 1.75 / 0.5 = 3.5; 0.875 / 0.25 = 3.5
 
 
 def test_who_goes_first() -> None:
     """Band, then depth, then quicker turns, then arrival: one job decided by each."""
-    order = EnvironmentOrder()
+    keys = EnvironmentOrder().keys()
     jobs = {
-        "next band, deepest": order.key(Progress(90, 90.0), 31.0, 0),
-        "shallow": order.key(Progress(1, 0.5), 0.0, 1),
-        "deep, slow": order.key(Progress(5, 25.0), 29.0, 2),
-        "deep, quick, late": order.key(Progress(5, 6.0), 20.0, 4),
-        "deep, quick": order.key(Progress(5, 9.0), 25.0, 3),  # mean 1.8 s: the same bucket as 1.2 s
+        "next band, deepest": keys.key(Progress(90, 90.0), 31.0, 0),
+        "shallow": keys.key(Progress(1, 0.5), 0.0, 1),
+        "deep, slow": keys.key(Progress(5, 25.0), 29.0, 2),
+        "deep, quick, late": keys.key(Progress(5, 6.0), 20.0, 4),
+        "deep, quick": keys.key(Progress(5, 9.0), 25.0, 3),  # mean 1.8 s: the same bucket as 1.2 s
     }
     table: SlotTable[str] = SlotTable(1)
-    table.request("running", order.key(Progress(), 0.0, 9))
+    table.request("running", keys.key(Progress(), 0.0, 9))
     for name, key in jobs.items():
         table.request(name, key)
     ran = ["running"]
@@ -64,7 +64,7 @@ def test_who_goes_first() -> None:
 
 @given(n=st.integers(1, 10_000), total=SECONDS, asked=TIMES, band=WIDTHS, bucket=WIDTHS, entry=st.integers(0))
 def test_floors_are_exact(n: int, total: float, asked: float, band: float, bucket: float, entry: int) -> None:
-    key = EnvironmentOrder("caas", band, bucket).key(Progress(n, total), asked, entry)
+    key = EnvironmentOrder("caas", band, bucket).keys().key(Progress(n, total), asked, entry)
     g = math.floor(Fraction(asked) / Fraction(band))
     c = math.floor(Fraction(total) / n / Fraction(bucket))
     assert key == (g, -n, c, entry)
@@ -101,9 +101,9 @@ def test_a_child_starts_from_its_parent_and_leaves_it_alone() -> None:
 )
 def test_no_job_overtakes_one_of_an_earlier_band(first: Any, second: Any) -> None:
     (n1, s1, a1), (n2, s2, a2) = first, second
-    order = EnvironmentOrder()
+    keys = EnvironmentOrder().keys()
     if a1 // 30 < a2 // 30:
-        assert order.key(Progress(n1, s1), a1, 2) < order.key(Progress(n2, s2), a2, 1)
+        assert keys.key(Progress(n1, s1), a1, 2) < keys.key(Progress(n2, s2), a2, 1)
 
 
 @pytest.mark.parametrize("width", [0, -1.0, math.inf, math.nan, True])
@@ -114,7 +114,7 @@ def test_widths_are_finite_and_positive(name: str, width: float) -> None:
 
 
 def test_unknown_policy_names_the_known_ones() -> None:
-    with pytest.raises(ValueError, match="'caas' or 'fcfs'"):
+    with pytest.raises(ValueError, match="'caas', 'fcfs', 'depth' or 'slow-step'"):
         EnvironmentOrder("lifo")  # type: ignore[arg-type]
 
 

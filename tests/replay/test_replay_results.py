@@ -11,7 +11,7 @@ from agentbatch.errors import StartUpError, UsageError
 from agentbatch.events import Admitted, RunStarted, TurnEnded
 from agentbatch.replay.options import ReplayOptions
 from agentbatch.replay.orders import record_path, replay_orders
-from agentbatch.replay.runner import ordered
+from agentbatch.replay.submission import ordered
 from agentbatch.sim import DEFAULT_PRESET
 from agentbatch.trace import TraceTrajectory, cap, read_run, read_workload, summarize
 

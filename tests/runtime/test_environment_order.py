@@ -19,58 +19,80 @@ Stage = tuple[float, str, float]
 """Seconds of the turn, resource, seconds of the job that follows it."""
 
 
-def workload(seed: int, trajectories: int) -> list[list[Stage]]:
+def workload(seed: int, trajectories: int, longer: float = 1.0) -> list[list[Stage]]:
     source = random.Random(seed)
 
     def stage() -> Stage:
-        return source.uniform(0.2, 6.0), source.choice(["files", "web"]), source.uniform(0.5, 9.0)
+        return source.uniform(0.2, 6.0), source.choice(["files", "web"]), source.uniform(0.5, 9.0) * longer
 
     return [[stage() for _ in range(source.randint(1, 6))] for _ in range(trajectories)]
 
 
 @dataclass
 class Reference:
-    """Spec §2 in forty lines: when each job of a workload is granted."""
+    """Spec §2 in fifty lines, and what goes beyond it: when each job of a workload is granted."""
 
     stages: list[list[Stage]]
     cs: int
     ce: dict[str, int]
     policy: str
-    band_s: float
+    band_s: Any
     bucket_s: float
+    admission: list[int] | None = None  # who is admitted after whom
     granted: list[tuple[str, int, int]] = field(default_factory=list)
 
     def run(self) -> "Reference":
         admitted = min(self.cs, len(self.stages))
         # (time, tie, what happens, trajectory, stage)
-        clock: list[Any] = [(self.stages[n][0][0], n, "turn ends", n, 0) for n in range(admitted)]
+        line = self.admission or list(range(len(self.stages)))
+        clock: list[Any] = [(self.stages[n][0][0], tie, "turn ends", n, 0) for tie, n in enumerate(line[:admitted])]
         heapify(clock)
         queues: dict[str, list[Any]] = {name: [] for name in self.ce}
         free = dict(self.ce)
         entry = tie = 0
-        spent = [0.0] * len(self.stages)
+        spent, held = [0.0] * len(self.stages), [0.0] * len(self.stages)
+        asked: dict[tuple[int, int], float] = {}
+        waits: dict[str, list[float]] = {name: [] for name in self.ce}
+        bands = dict.fromkeys(self.ce, (-1, 0.0))  # number and end of the one now open
         while clock:
             now, _, what, n, k = heappop(clock)
             tie += 1
-            seconds, name, _ = self.stages[n][k]
+            seconds, name, job_s = self.stages[n][k]
             if what == "turn ends":
                 spent[n] += seconds
                 entry += 1
                 key: tuple[int, ...] = (entry,)
                 if self.policy == "caas":
                     mean = spent[n] / (k + 1)
-                    key = (math.floor(now / self.band_s), -(k + 1), math.floor(mean / self.bucket_s), entry)
+                    if self.band_s == "auto":
+                        number, end = bands[name]
+                        late = waits[name][-64:]
+                        width = max(30.0, sum(late) / len(late)) if late else 30.0
+                        while end <= now:
+                            number, end = number + 1, end + width
+                        bands[name] = number, end
+                    else:
+                        number = math.floor(now / self.band_s)
+                    key = (number, -(k + 1), math.floor(mean / self.bucket_s), entry)
+                elif self.policy == "depth":
+                    key = (-(k + 1), entry)
+                elif self.policy == "slow-step":
+                    key = (-(30.0 + spent[n] + held[n]) / (2 + k + 1), entry)
+                asked[n, k] = now
                 heappush(queues[name], (key, n, k))
             else:
                 free[name] += 1
+                held[n] += job_s
                 if k + 1 < len(self.stages[n]):
                     heappush(clock, (now + self.stages[n][k + 1][0], 1000 + tie, "turn ends", n, k + 1))
                 elif admitted < len(self.stages):
-                    heappush(clock, (now + self.stages[admitted][0][0], 1000 + tie, "turn ends", admitted, 0))
+                    m = line[admitted]
+                    heappush(clock, (now + self.stages[m][0][0], 1000 + tie, "turn ends", m, 0))
                     admitted += 1
             while queues[name] and free[name]:
                 _, m, j = heappop(queues[name])
                 free[name] -= 1
+                waits[name].append(now - asked[m, j])
                 self.granted.append((name, m, j))
                 heappush(clock, (now + self.stages[m][j][2], 1000 + tie, "job ends", m, j))
         return self
@@ -103,22 +125,44 @@ def grant_order(backend: str, stages: list[list[Stage]], **options: Any) -> list
 @BACKENDS
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize(
-    ("policy", "band_s", "bucket_s"), [("caas", 30.0, 1.0), ("caas", 5.0, 0.5), ("caas", 1e6, 2.0), ("fcfs", 30.0, 1.0)]
-)
+    ("policy", "band_s", "bucket_s"),
+    [
+        ("caas", 30.0, 1.0), ("caas", 5.0, 0.5), ("caas", 1e6, 2.0), ("fcfs", 30.0, 1.0),
+        ("caas", "auto", 1.0), ("depth", 30.0, 1.0), ("slow-step", 30.0, 1.0),
+    ],
+)  # fmt: skip
 def test_every_grant_of_a_whole_run_is_the_references(
-    backend: str, seed: int, policy: str, band_s: float, bucket_s: float
+    backend: str, seed: int, policy: str, band_s: Any, bucket_s: float
 ) -> None:
-    stages = workload(seed, 24)
+    stages = workload(seed, 24, 10.0 if band_s == "auto" else 1.0)  # waits of minutes, which bands then follow
     options: dict[str, Any] = {"cs": 14, "ce": {"files": 2, "web": 1}, "band_s": band_s, "bucket_s": bucket_s}
     expected = Reference(stages, policy=policy, **options).run().granted
     assert len(expected) == sum(map(len, stages))
     assert grant_order(backend, stages, env_policy=policy, **options) == expected
 
 
-def test_the_two_policies_really_differ_on_these_workloads() -> None:
-    stages = workload(0, 24)
+@BACKENDS
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("policy", ["caas", "depth"])
+def test_every_grant_is_the_references_where_the_longest_are_admitted_first(
+    backend: str, seed: int, policy: str
+) -> None:
+    """With a profile that knows two tasks of three; the others count as its median."""
+    stages = workload(seed, 24)
+    options: dict[str, Any] = {"cs": 9, "ce": {"files": 2, "web": 1}, "band_s": 30.0, "bucket_s": 1.0}
+    profile = {str(n): sum(a + b for a, _, b in stages[n]) for n in range(24) if n % 3}
+    middle = sorted(profile.values())[7] / 2 + sorted(profile.values())[8] / 2
+    line = sorted(range(24), key=lambda n: (-profile.get(str(n), middle), n))
+    expected = Reference(stages, policy=policy, admission=line, **options).run().granted
+    longest: dict[str, Any] = {"admission": "longest-first", "profile": profile, "env_policy": policy}
+    assert grant_order(backend, stages, **longest, **options) == expected
+
+
+def test_the_policies_really_differ_on_these_workloads() -> None:
+    stages = workload(0, 24, 10.0)
     options: dict[str, Any] = {"cs": 14, "ce": {"files": 2, "web": 1}}
-    assert grant_order("asyncio", stages, **options) != grant_order("asyncio", stages, env_policy="fcfs", **options)
+    ways: list[dict[str, Any]] = [{}, {"band_s": "auto"}, *({"env_policy": p} for p in ("fcfs", "depth", "slow-step"))]
+    assert len({tuple(grant_order("asyncio", stages, **way, **options)) for way in ways}) == len(ways)
 
 
 @BACKENDS

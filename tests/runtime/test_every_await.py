@@ -86,10 +86,15 @@ async def crowd(trajectory: Trajectory, _: int) -> None:
 
 @BACKENDS
 def test_a_trajectory_cancelled_anywhere_leaves_nothing(backend: str, server: ScriptedServer) -> None:
-    """python/cpython#90155, agronholm/anyio#1145, indexable#2104: at each of its suspensions in turn, in a crowd."""
+    """python/cpython#90155, agronholm/anyio#1145, indexable#2104: at each of its suspensions in turn, in a crowd.
+
+    With every option that goes beyond the paper; the next test has none of them.
+    """
+    beyond: Any = {"admission": "longest-first", "profile": {n: n % 3 for n in range(12)}, "band_s": "auto"}
 
     async def main(at: int) -> bool:
-        async with AgentBatch(cs=3, ce=1, base_url=server.url, retries=QUICK, environment_timeout_s=30) as batch:
+        options: Any = {"base_url": server.url, "retries": QUICK, "environment_timeout_s": 30, **beyond}
+        async with AgentBatch(cs=3, ce=1, **options) as batch:
             work: list[Interrupting] = []
 
             async def solve(trajectory: Trajectory, n: int) -> str | None:

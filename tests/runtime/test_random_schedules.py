@@ -1,4 +1,7 @@
-"""1,000 random schedules of arriving, finishing, cancelling and resizing against a ten-line model."""
+"""1,000 random schedules of arriving, finishing, cancelling and resizing against a ten-line model.
+
+Every second one admits the longest first.
+"""
 
 import random
 from typing import Any
@@ -16,9 +19,10 @@ SCHEDULES = 500
 
 
 class Model:
-    """Two limits one behind the other, first come first served: who is admitted, who is inside."""
+    """Two limits one behind the other, the first by expected length: who is admitted, who is inside."""
 
-    def __init__(self, cs: int, ce: int) -> None:
+    def __init__(self, cs: int, ce: int, expected: dict[str, float]) -> None:
+        self.expected = expected  # of whoever arrives; nothing: first come first served
         self.limits = {"cs": cs, "ce": ce}
         self.queue: list[int] = []
         self.admitted: list[int] = []  # in the order in which they joined the queue for the environment
@@ -26,7 +30,9 @@ class Model:
 
     def settle(self) -> None:
         while self.queue and len(self.admitted) < self.limits["cs"]:
-            self.admitted.append(self.queue.pop(0))
+            longest = max(self.queue, key=lambda one: self.expected.get(str(one), 0.0))  # of equals the first
+            self.queue.remove(longest)
+            self.admitted.append(longest)
         for one in self.admitted:
             if one not in self.inside and len(self.inside) < self.limits["ce"]:
                 self.inside.append(one)
@@ -104,8 +110,10 @@ def test_random_schedules_go_as_the_model_says(backend: str) -> None:
         for seed in range(SCHEDULES):
             source = random.Random(seed)
             cs, ce = source.randint(1, 5), source.randint(1, 5)
-            async with AgentBatch(cs=cs, ce=ce, env_policy="fcfs") as batch:
-                run = Run(batch, Model(cs, ce), source, in_order=backend == "asyncio")
+            profile = {str(one): float(source.randint(1, 5)) for one in range(30)} if seed % 2 else {}
+            admission: Any = {"admission": "longest-first", "profile": profile} if profile else {}
+            async with AgentBatch(cs=cs, ce=ce, env_policy="fcfs", **admission) as batch:
+                run = Run(batch, Model(cs, ce, profile), source, in_order=backend == "asyncio")
                 async with anyio.create_task_group() as group:
                     for _ in range(30):
                         await run.step(group)

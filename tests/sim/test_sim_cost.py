@@ -1,6 +1,7 @@
 """Step costs: vectors worked by hand, the tables of cost_model.md, and the closed form against its own sum."""
 
 import math
+from dataclasses import fields
 from itertools import pairwise
 
 import pytest
@@ -133,6 +134,22 @@ def test_the_default_preset_gives_the_papers_live_tpot() -> None:
         assert mean_s * 1e3 == pytest.approx(ms, rel=1e-6)
 
 
+def test_the_default_preset_scales_the_h200_by_specification() -> None:
+    h20, h200 = PRESETS[DEFAULT_PRESET].cost, preset("h200-tp4-kda-mla").cost
+    compute, bandwidth = 989 / 148, 4.8 / 4.0
+    assert h20.context_s == pytest.approx(h200.context_s * bandwidth)
+    assert h20.prefill_step_s == pytest.approx(h200.prefill_step_s * bandwidth)
+    assert h20.prefill_token_s == pytest.approx(h200.prefill_token_s * compute)
+    assert h20.attention_s == pytest.approx(h200.attention_s * compute)
+    assert "two workers" in PRESETS[DEFAULT_PRESET].sources["decode_base"]  # what the readings were taken for
+
+
+@pytest.mark.parametrize(("batch", "ms"), [(98, 85), (41, 44)])
+def test_steps_of_the_default_preset_by_hand(batch: int, ms: float) -> None:
+    # 28.6 + (41.8 - 28.6) / (38.5 - 20.5) · (batch - 20.5), at a mean context of 39k
+    assert PRESETS[DEFAULT_PRESET].cost.decode_s(batch, batch * 39_000) * 1e3 == pytest.approx(ms, abs=0.5)
+
+
 def test_pools_of_the_default_preset() -> None:
     ling = PRESETS[DEFAULT_PRESET]
     assert ling.provenance == "estimated"
@@ -146,9 +163,9 @@ def test_every_preset_says_where_its_figures_come_from(name: str) -> None:
     entry = PRESETS[name]
     assert entry.name == name
     assert entry.provenance in ("modelled", "estimated")
-    said = ", ".join(entry.sources)
-    for figure in ("decode_base", "context_s", "attention_s", "cache_bytes", "kv_bytes", "state_bytes", "cache_ratio"):
-        assert figure in said
+    said = {figure for names in entry.sources for figure in names.split(", ")}
+    sizes = {"cache_bytes", "kv_bytes", "state_bytes", "cache_ratio", "context_tokens", "slots_per_request"}
+    assert said == sizes | {field.name for field in fields(StepCost)}
     assert all(a[1] < b[1] for a, b in pairwise(entry.cost.decode_base))
 
 

@@ -165,3 +165,21 @@ def test_a_transcript_gives_what_plain_pieces_give(policy: str) -> None:
 
     assert hits(shared=True) == hits(shared=False)
     assert any(cached for _, _, cached in hits(shared=True))
+
+
+@pytest.mark.parametrize(("policy", "overlap", "lookups"), [
+    ("fcfs", False, 0), ("lpm", False, 3 + 2 + 1), ("dfs-weight", False, 3 + 2 + 1), ("lpm", True, 0),
+])
+def test_the_engine_waits_for_the_lookups_of_a_pass(policy: str, overlap: bool, lookups: int) -> None:
+    def ends_s(match_s: float) -> float:
+        cost = StepCost(decode_base=((1, 1.0),), context_s=0.0, prefill_step_s=0.0, prefill_token_s=1e-4,
+                        attention_s=0.0, match_s=match_s)
+        one = OneAtATime(policy, cost=cost, overlap=overlap)
+        for rid in ("a", "b", "c"):
+            one.ask(rid, [(rid, 50)])
+        one.drain()
+        assert one.order == ["a", "b", "c"]
+        return one.now_s
+
+    first_refresh = 3 if policy == "fcfs" else 0  # fcfs looks up in its first pass only
+    assert ends_s(0.25) - ends_s(0.0) == pytest.approx(0.25 * (lookups + first_refresh))

@@ -4,6 +4,7 @@ A `type: ignore` below is a misuse that must be reported: with the error gone, t
 """
 
 from dataclasses import dataclass
+from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any, assert_type
 
@@ -157,6 +158,10 @@ def a_program_without_event_loop(tasks: list[Task]) -> None:
 def options() -> None:
     AgentBatch(cs=3, ce={"default": 2, "web": 1}, env_policy="fcfs", base_url=["http://a/v1", "http://b/v1"])
     AgentBatch(cs=3, env_policy="lifo")  # type: ignore[arg-type]
+    AgentBatch(cs=3, env_policy="depth", band_s="auto", admission="longest-first", profile={"a": 3.0})
+    SyncAgentBatch(cs=3, env_policy="slow-step", admission="longest-first", profile=Path("run.jsonl"))
+    AgentBatch(cs=3, band_s="wide")  # type: ignore[arg-type]
+    AgentBatch(cs=3, admission="shortest-first")  # type: ignore[arg-type]
     AgentBatch(3, 2, "http://a/v1")  # type: ignore[call-arg]
     AgentBatch(cs="3")  # type: ignore[arg-type]
     AgentBatch(cs=3, retries=RetryPolicy(attempts=3), environment_timeout_s={"default": 3}, routing="random")
