@@ -26,7 +26,9 @@ def replay(
     trace: Annotated[
         Path,
         typer.Argument(
-            help="Recorded trajectories, one JSON object a line; `sample` is the packaged one.", show_default=False
+            help="Recorded trajectories, one JSON object a line; or a run file, `sample`, or the name of a generated "
+            "workload (`agentbatch workload --help`).",
+            show_default=False,
         ),
     ],
     url: Annotated[
@@ -195,8 +197,6 @@ def replay(
     sizes = {"--schedule-policy": schedule_policy, "--kv-tokens": kv_tokens, "--state-slots": state_slots}
     if emulate is None and (given := [name for name, value in sizes.items() if value is not None]):
         raise UsageError(f"{', '.join(given)} shapes emulated workers: use it with --emulate, not with --url")
-
-    trace = find_trace(trace)
 
     from agentbatch.cli import replaying  # noqa: PLC0415 - the SDK and the runtime take a second to load
 
