@@ -13,7 +13,8 @@ def cases(names: set[str]) -> pytest.MarkDecorator:
     """The cases of some scripts, by server."""
     chosen = [(launch, name) for launch, name in CASES if name in names]
     ids = [f"{launch.strategy}-{launch.policy}-{name}" for launch, name in chosen]
-    return pytest.mark.parametrize(("server", "name"), chosen, ids=ids, indirect=["server"])
+    # With one name that is not a fixture's, pytest would take function scope and start a server for each test.
+    return pytest.mark.parametrize(("server", "name"), chosen, ids=ids, indirect=["server"], scope="session")
 
 
 @cases({PLACES})
