@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import Any, Literal
+from typing import Any
 
+from agentbatch.policy.caas import Band
 from agentbatch.policy.lbch import ALPHA
 from agentbatch.sim.presets import DEFAULT_PRESET, Preset, preset
 from agentbatch.sim.states import StateMode
@@ -50,7 +51,7 @@ class Grid:
     profile: Mapping[str, float] | None = None
     inference_profile: Mapping[str, float] | None = None
     unified: bool = False
-    band_s: float | Literal["auto"] = 30.0
+    band_s: Band | None = None
     bucket_s: float = 1.0
     alpha: float = ALPHA
     slots_per_request: int = 3
@@ -125,7 +126,7 @@ class Grid:
             "routing": options.routing,
             "alpha": options.alpha,
             "env_policy": options.env_policy,
-            "band_s": options.band_s,
+            "band_s": options.environment_order().band_in_force,
             "bucket_s": options.bucket_s,
             "admission": options.admission,
             "workers": len(options.workers),

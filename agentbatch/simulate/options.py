@@ -9,7 +9,7 @@ from typing import Literal, get_args
 
 from agentbatch.errors import UsageError
 from agentbatch.policy.admission import Admission, AdmissionOrder
-from agentbatch.policy.caas import EnvironmentOrder, EnvironmentPolicy
+from agentbatch.policy.caas import Band, EnvironmentOrder, EnvironmentPolicy
 from agentbatch.policy.lbch import ALPHA
 from agentbatch.sim.presets import DEFAULT_PRESET, Preset, preset
 from agentbatch.sim.records import WorkerConfig
@@ -50,7 +50,7 @@ class SimulateOptions:
     ce: Mapping[str, int] = field(default_factory=lambda: {"default": 1})
     unified: bool = False
     env_policy: EnvironmentPolicy = "caas"
-    band_s: float | Literal["auto"] = 30.0
+    band_s: Band | None = None
     bucket_s: float = 1.0
     admission: Admission = "fifo"
     profile: Mapping[str, float] | None = None

@@ -131,7 +131,7 @@ def _started(run: str, options: SimulateOptions) -> RunStarted:
         ce=dict(options.ce),
         unified=options.unified,
         env_policy=options.env_policy,
-        band_s=options.band_s,
+        band_s=options.environment_order().band_in_force,
         bucket_s=options.bucket_s,
         workers=options.workers,
         routing=options.routing,
