@@ -16,9 +16,8 @@ from pathlib import Path
 
 from agentbatch.trace.workload import TraceTrajectory, read_workload
 from benchmarks import beyond_page
-from benchmarks.beyond_ways import BASE, WAYS, Outcome, compared, forget_bounds, play, resampled, shaped
+from benchmarks.beyond_ways import BASE, SAMPLE, WAYS, Outcome, compared, forget_bounds, play, resampled, shaped
 
-SAMPLE = Path(__file__).parent.parent / "examples" / "traces" / "sample.jsonl"
 CS = 50
 BATCHES = 20
 FEW = (BASE, "LF + depth", "LF + CAAS auto")

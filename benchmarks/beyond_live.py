@@ -1,4 +1,4 @@
-"""The part of `beyond` that is measured: replays over HTTP against two emulated workers, each way in the same orders."""
+"""The part of `beyond` that is measured: replays over HTTP against two emulated workers, each in the same orders."""
 
 import sys
 import time

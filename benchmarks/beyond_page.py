@@ -60,8 +60,8 @@ def write_live(figures: dict[str, Any]) -> None:
     lag = figures["loop_lag_mean_s"]
     about = (
         f"{figures['trajectories']} trajectories, {figures['turns']} turns, CS {figures['cs']}, {figures['batches']} "
-        f"orders, speed-up {figures['speedup']:g}, {figures['replay_wall_s']:.1f} wall seconds a replay; event loop late by "
-        f"{1000 * lag:.1f} ms in the mean, {100 * figures['lag_share']:.1f} % of the makespan."
+        f"orders, speed-up {figures['speedup']:g}, {figures['replay_wall_s']:.1f} wall seconds a replay; loop late by "
+        f"{1000 * lag:.1f} ms in the mean, {100 * figures['lag_share']:.1f} % of the makespan if every step is."
     )
     _write("live", f"{about}\n\n{ratios(figures['cells'])}")
 

@@ -9,6 +9,7 @@ import random
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
@@ -28,6 +29,7 @@ from agentbatch.trace.profile import noisy, profile_of
 from agentbatch.trace.scaling import scale_environment
 from agentbatch.trace.workload import TraceTrajectory, cap
 
+SAMPLE = Path(__file__).parent.parent / "examples" / "traces" / "sample.jsonl"
 BASE = "FIFO + CAAS"
 STRICT_S = 1e9
 LONGEST: dict[str, Any] = {"admission": "longest-first"}
