@@ -16,7 +16,7 @@ from pathlib import Path
 
 from agentbatch.trace.workload import TraceTrajectory, read_workload
 from benchmarks import beyond_page
-from benchmarks.beyond_ways import BASE, SAMPLE, WAYS, Outcome, compared, forget_bounds, play, resampled, shaped
+from benchmarks.beyond_ways import BASE, SAMPLE, WAYS, Outcome, compared, forget, play, resampled, shaped
 
 CS = 50
 BATCHES = 20
@@ -24,13 +24,13 @@ FEW = (BASE, "LF + depth", "LF + CAAS auto")
 SOME = (*FEW, "FIFO + CAAS auto", "FIFO + slow-step")
 
 PLAN: tuple[tuple[str, str, str, Sequence[int], Sequence[str]], ...] = (
-    ("coding sessions", "recorded seconds", "orders", (3, 5, 10), tuple(WAYS)),
-    ("coding sessions", "recorded seconds", "resampled", (3, 5), tuple(WAYS)),
     ("stretched", "recorded seconds", "orders", (3, 5, 10), tuple(WAYS)),
     ("stretched", "recorded seconds", "resampled", (3, 5, 10), tuple(WAYS)),
-    ("coding sessions, people as recorded", "recorded seconds", "orders", (3,), SOME),
     ("stretched", "engine", "orders", (5,), tuple(WAYS)),
+    ("coding sessions", "recorded seconds", "orders", (3, 5, 10), tuple(WAYS)),
+    ("coding sessions, people as recorded", "recorded seconds", "orders", (3,), SOME),
     ("coding sessions", "engine", "orders", (3,), FEW),
+    ("coding sessions", "recorded seconds", "resampled", (3, 5, 10), tuple(WAYS)),
 )
 """Workload, server, what varies from batch to batch, CE, ways. The engine takes ten times as long: fewer."""
 
@@ -62,23 +62,21 @@ def run(quick: bool = False, live: bool = False) -> dict:
         "stretched": shaped(recorded["stretched"], user_cap_s=None, env_scale=30.0),
     }
     gc.freeze()
-    cells = []
-    for name, server, varies, ces, ways in PLAN:
-        for ce in ces:
-            began_s = time.process_time()
-            outcomes = simulated(workloads[name], server, varies, ce, ways, 2 if quick else BATCHES)
-            cells.append(
-                {"workload": name, "server": server, "varies": varies, "ce": ce, "ways": compared(outcomes)}
-            )
-            print(f"{name}, {server}, {varies}, CE {ce}: {time.process_time() - began_s:.0f} s", file=sys.stderr)
+    cells: list[dict] = []
     figures = {
         "traces": [Path(path).name for path in os.environ.get("BEYOND_TRACES", SAMPLE.name).split(os.pathsep)],
         "trajectories": {name: len(each) for name, each in workloads.items()},
         "batches": 2 if quick else BATCHES,
         "cells": cells,
     }
-    if not quick:
-        beyond_page.write_simulated(figures)
+    for name, server, varies, ces, ways in PLAN:
+        for ce in ces:
+            began_s = time.process_time()
+            outcomes = simulated(workloads[name], server, varies, ce, ways, 2 if quick else BATCHES)
+            cells.append({"workload": name, "server": server, "varies": varies, "ce": ce, "ways": compared(outcomes)})
+            print(f"{name}, {server}, {varies}, CE {ce}: {time.process_time() - began_s:.0f} s", file=sys.stderr)
+            if not quick:
+                beyond_page.write_simulated(figures)  # as far as it has come, since it takes long
     return figures
 
 
@@ -86,7 +84,7 @@ def simulated(
     workload: list[TraceTrajectory], server: str, varies: str, ce: int, ways: Sequence[str], batches: int
 ) -> dict[str, list[Outcome]]:
     """Simulate every way on the same batches: submission orders of `workload`, or batches drawn from it."""
-    forget_bounds()
+    forget()
     outcomes: dict[str, list[Outcome]] = {way: [] for way in ways}
     kept = [workload if varies == "orders" else resampled(workload, number) for number in range(batches)]
     for number, batch in enumerate(kept):

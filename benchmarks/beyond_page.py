@@ -68,6 +68,6 @@ def write_live(figures: dict[str, Any]) -> None:
 
 def _write(name: str, text: str) -> None:
     page = PAGE.read_text()
-    between = re.compile(rf"(<!-- {name}: begin[^>]*-->\n).*?(\n<!-- {name}: end -->)", re.DOTALL)
+    between = re.compile(rf"(<!-- {name}: begin[^>]*-->\n).*?(<!-- {name}: end -->)", re.DOTALL)
     assert len(between.findall(page)) == 1, f"{PAGE.name} lacks the markers of {name}"
-    PAGE.write_text(between.sub(lambda found: found[1] + "\n" + text + "\n" + found[2], page))
+    PAGE.write_text(between.sub(lambda found: f"{found[1]}\n{text}\n\n{found[2]}", page))
