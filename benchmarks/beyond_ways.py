@@ -18,13 +18,14 @@ from agentbatch.replay.bound import RECORDED, workload_known
 from agentbatch.replay.lengths import Lengths
 from agentbatch.replay.routes import Routes
 from agentbatch.replay.submission import ordered
+from agentbatch.runtime.labels import Labels
 from agentbatch.sim.presets import Preset
 from agentbatch.simulate import SimulateOptions, worker_names
 from agentbatch.simulate.batch import Batch, Life
 from agentbatch.simulate.fleet import Fleet
 from agentbatch.simulate.prefixes import SharedPrefixes
 from agentbatch.simulate.recorded import RecordedServer
-from agentbatch.simulate.script import Script
+from agentbatch.simulate.script import Script, Step
 from agentbatch.trace.profile import noisy, profile_of
 from agentbatch.trace.scaling import scale_environment
 from agentbatch.trace.workload import TraceTrajectory, cap
@@ -110,7 +111,7 @@ def play(
     given = dict(way)
     noise = given.pop("noise", 0.0)
     if given.get("admission") == "longest-first":
-        given["profile"] = noisy(profile_of(workload), noise, f"0/{order}")
+        given["profile"] = noisy(exact_profile(workload), noise, f"0/{order}")
     options = SimulateOptions(cs=cs, ce={"default": ce}, order=order, **SERVERS[server], **given)
     submitted = ordered(workload, order, 0)
     place = options.admission_order()
@@ -149,10 +150,10 @@ def _played(
         cs=options.cs, ce=dict(options.ce), order=options.environment_order(), admission=options.admission_order(),
         fleet=fleet, context_tokens=modelled.context_tokens if modelled else None, emit=listen,
     )  # fmt: skip
-    routes = Routes(options.ce)
-    script = Script(prefixes=SharedPrefixes(workload), routes=routes, inference_only=False, lengths=Lengths())
+    steps = steps_of(workload)
     gc.disable()  # a batch lives for a second, and is not garbage
-    batch.run([Life(one.id, one.id, script.steps(one)) for one in submitted])
+    labels = Labels("replay-0-0")  # of the file's own order in all orders: what is admitted alike is placed alike
+    batch.run([Life(one.id, labels.of(one.id), iter(steps[one.id])) for one in submitted])
     gc.enable()
     totals = [math.fsum(each) for each in waits.values()]
     late = sorted(ends)[math.ceil(0.95 * len(ends)) - 1]
@@ -169,12 +170,33 @@ def _played(
 
 _BOUNDS: dict[tuple[Any, ...], float] = {}
 _PLAYED: dict[tuple[Any, ...], Outcome] = {}
+_STEPS: dict[int, dict[str, list[Step]]] = {}
+_PROFILES: dict[int, dict[str, float]] = {}
 
 
 def forget() -> None:
     """Forget what is known of workloads that are about to go."""
     _BOUNDS.clear()
     _PLAYED.clear()
+    _STEPS.clear()
+    _PROFILES.clear()
+
+
+def steps_of(workload: Sequence[TraceTrajectory]) -> dict[str, list[Step]]:
+    """Return what each trajectory does, by id; the same in every batch, so it is worked out once a workload."""
+    if id(workload) not in _STEPS:
+        script = Script(
+            prefixes=SharedPrefixes(workload), routes=Routes({"default": 1}), inference_only=False, lengths=Lengths()
+        )
+        _STEPS[id(workload)] = {one.id: list(script.steps(one)) for one in workload}
+    return _STEPS[id(workload)]
+
+
+def exact_profile(workload: Sequence[TraceTrajectory]) -> dict[str, float]:
+    """Return the workload as its own profile, worked out once."""
+    if id(workload) not in _PROFILES:
+        _PROFILES[id(workload)] = profile_of(workload)
+    return _PROFILES[id(workload)]
 
 
 def bound_s(workload: Sequence[TraceTrajectory], options: SimulateOptions) -> float:
