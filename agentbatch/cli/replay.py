@@ -78,11 +78,13 @@ def replay(
         ),
     ] = "caas",
     band_s: Annotated[
-        str,
+        str | None,
         typer.Option(
-            help="CAAS band B, seconds (Eq. 13), or auto: as wide as jobs wait, at least 30 s.", rich_help_panel=LIMITS
+            help="Bands of asking time, seconds (Eq. 13), or auto: as wide as jobs wait, from 30 s up, with depth from "
+            "300 s. By default 30 for caas and auto for depth.",
+            rich_help_panel=LIMITS,
         ),
-    ] = "30",
+    ] = None,
     bucket_s: Annotated[
         float, typer.Option(help="CAAS cost bucket dI, seconds (Eq. 15).", rich_help_panel=LIMITS)
     ] = 1.0,
