@@ -10,8 +10,8 @@ the end of the queue: least output first, the last one never. Requests submitted
 boundary; one submitted in the middle of a decode stretch ends it at its next step.
 
 Nothing can wait for ever: a request that alone exceeds the pool is refused by `submit`, so an idle worker admits its
-first, and a lone request decodes to its end. Call `advance` at `next_event_s()` or later, on virtual or scaled wall
-time; how often it is called changes no result.
+first, and a lone request decodes to its end. Call `advance` at `next_event_s()` or later, on virtual or scaled
+wall time; how often it is called changes no result.
 
 Left out: mixed chunks, `max_prefill_tokens`; of overlap scheduling that arrivals and outputs are late, too.
 """
