@@ -48,7 +48,10 @@ class Converted:
         """Sentences about what was left out, for people."""
         notes = []
         if self.not_ok:
-            notes.append(f"{self.not_ok} trajectories of the run did not end well and were left out")
+            notes.append(
+                f"{self.not_ok} trajectories of the run did not end well and were left out; if the run was stopped "
+                "before its end, the long ones are among them, and lengths come out too short"
+            )
         if self.uncounted:
             notes.append(f"{self.uncounted} trajectories without token counts for every turn were left out")
         return tuple(notes)

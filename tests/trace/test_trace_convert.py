@@ -116,7 +116,8 @@ def test_what_did_not_end_well_is_left_out_and_counted() -> None:
     assert [one.id for one in made.trajectories] == ["ok"]
     assert (made.not_ok, made.uncounted) == (3, 2)
     assert made.notes == (
-        "3 trajectories of the run did not end well and were left out",
+        "3 trajectories of the run did not end well and were left out; if the run was stopped before its end, the long "
+        "ones are among them, and lengths come out too short",
         "2 trajectories without token counts for every turn were left out",
     )
 
