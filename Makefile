@@ -25,7 +25,7 @@ MOVED := again
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench lock clean again
+.PHONY: help demo test check bench sglang lock clean again
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-6s %s\n", $$1, $$2 }' Makefile
@@ -44,6 +44,10 @@ check: $(READY) ## ruff, mypy --strict and the import contracts
 
 bench: $(READY) ## run the benchmarks; ARGS goes to them
 	@$(BIN)/python -m benchmarks $(ARGS)
+
+sglang: $(READY) ## the model beside the real SGLang on CPU; installs SGLang first (1.7 GB); ARGS goes to pytest
+	@tests/sglang/install.sh build/sglang
+	@$(BIN)/python -m pytest tests/sglang $(ARGS)
 
 lock: $(READY) ## write requirements.lock anew from pyproject.toml; ARGS=--upgrade moves versions
 	@$(BIN)/python -m uv --version >/dev/null 2>&1 || $(BIN)/python -m pip install -qq "uv>=0.5"

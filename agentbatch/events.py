@@ -31,7 +31,8 @@ class RunStarted:
     ce: Mapping[str, int]
     unified: bool = False
     env_policy: str = "caas"
-    band_s: float | Literal["auto"] = 30.0
+    band_s: float | Literal["auto"] | None = 30.0
+    """As it was in force: "auto" followed the waits, None is a policy without bands."""
     bucket_s: float = 1.0
     speedup: float = 1.0
     workers: tuple[str, ...] = ()

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from agentbatch.errors import UsageError
+from agentbatch.policy.caas import Band
 
 
 def parse_limits(text: str) -> dict[str, int]:
@@ -27,12 +26,14 @@ def parse_limits(text: str) -> dict[str, int]:
     return limits
 
 
-def parse_band(text: str) -> float | Literal["auto"]:
-    """Return the width of CAAS's bands; whether it is above 0 is looked at with the other options.
+def parse_band(text: str | None) -> Band | None:
+    """Return the width of bands, None where none is given; whether it is above 0 is looked at with the other options.
 
     Raises:
         UsageError: neither a number nor `auto`.
     """
+    if text is None:
+        return None
     if text == "auto":
         return "auto"
     try:

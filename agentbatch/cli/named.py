@@ -40,7 +40,7 @@ def find_workload(given: str, seed: int) -> list[TraceTrajectory]:
         TraceError: the file does not read, or there is none and the name is no workload's.
     """
     path = find_trace(Path(given))
-    if path.exists():
+    if path.exists() or path.suffix or len(path.parts) > 1:  # no name looks like this: say that the file is missing
         converted = read_converted(path)
         for note in converted.notes:
             complain(f"note: {note}")

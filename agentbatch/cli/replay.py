@@ -26,7 +26,9 @@ def replay(
     trace: Annotated[
         Path,
         typer.Argument(
-            help="Recorded trajectories, one JSON object a line; `sample` is the packaged one.", show_default=False
+            help="Recorded trajectories, one JSON object a line; or a run file, `sample`, or the name of a generated "
+            "workload (`agentbatch workload --help`).",
+            show_default=False,
         ),
     ],
     url: Annotated[
@@ -76,11 +78,13 @@ def replay(
         ),
     ] = "caas",
     band_s: Annotated[
-        str,
+        str | None,
         typer.Option(
-            help="CAAS band B, seconds (Eq. 13), or auto: as wide as jobs wait, at least 30 s.", rich_help_panel=LIMITS
+            help="Bands of asking time, seconds (Eq. 13), or auto: as wide as jobs wait, from 30 s up, with depth from "
+            "300 s. By default 30 for caas and auto for depth.",
+            rich_help_panel=LIMITS,
         ),
-    ] = "30",
+    ] = None,
     bucket_s: Annotated[
         float, typer.Option(help="CAAS cost bucket dI, seconds (Eq. 15).", rich_help_panel=LIMITS)
     ] = 1.0,
@@ -195,8 +199,6 @@ def replay(
     sizes = {"--schedule-policy": schedule_policy, "--kv-tokens": kv_tokens, "--state-slots": state_slots}
     if emulate is None and (given := [name for name, value in sizes.items() if value is not None]):
         raise UsageError(f"{', '.join(given)} shapes emulated workers: use it with --emulate, not with --url")
-
-    trace = find_trace(trace)
 
     from agentbatch.cli import replaying  # noqa: PLC0415 - the SDK and the runtime take a second to load
 

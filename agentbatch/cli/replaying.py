@@ -12,6 +12,7 @@ from typing import Any
 import anyio
 import typer
 
+from agentbatch.cli.named import find_workload
 from agentbatch.cli.notes import notes_on_stderr
 from agentbatch.emulator import spawn
 from agentbatch.replay.bound import expected_makespan_s
@@ -26,7 +27,7 @@ from agentbatch.report.progress import ReplayProgress
 from agentbatch.report.table import binding_lines, figures_table, note_lines, spread_columns
 from agentbatch.sim.presets import preset
 from agentbatch.trace.profile import read_profile
-from agentbatch.trace.workload import TraceTrajectory, cap, limit, read_workload
+from agentbatch.trace.workload import TraceTrajectory, cap, limit
 
 WALL_S = 30.0
 """How long a replay against emulated workers should take when no speed-up is given."""
@@ -62,7 +63,7 @@ def carry_out(
     notes_on_stderr()
     check_records(options.record, orders)
     waits = {"env_cap_s": env_cap_s, "user_cap_s": user_cap_s}
-    workload = [cap(one, **waits) for one in limit(read_workload(trace), limit_to)]
+    workload = [cap(one, **waits) for one in limit(find_workload(str(trace), options.seed), limit_to)]
     if profile is not None:
         known = read_profile(profile, **(dict.fromkeys(waits, 0.0) if options.inference_only else waits))
         options = replace(options, profile=known)

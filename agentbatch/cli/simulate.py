@@ -17,9 +17,16 @@ from agentbatch.sim import DEFAULT_PRESET, POLICIES, PRESETS
 
 LIMITS, WORKLOAD, ENGINE, OUTPUT = "Limits and order", "Workload", "Modelled workers", "Output"
 
+SHAPING = (
+    "workers", "cache_ratio", "cache_memory_gb", "schedule_policy", "routing", "alpha", "mode", "max_states_per_path",
+    "max_running_requests", "chunked_prefill_tokens", "label_capacity",
+)  # fmt: skip
+"""Options that only modelled workers have."""
+
 
 def simulate(
     *,
+    ctx: typer.Context,
     trace: Annotated[
         str,
         typer.Argument(
@@ -55,11 +62,13 @@ def simulate(
         ),
     ] = "caas",
     band_s: Annotated[
-        str,
+        str | None,
         typer.Option(
-            help="CAAS band B, seconds (Eq. 13), or auto: as wide as jobs wait, at least 30 s.", rich_help_panel=LIMITS
+            help="Bands of asking time, seconds (Eq. 13), or auto: as wide as jobs wait, from 30 s up, with depth from "
+            "300 s. By default 30 for caas and auto for depth.",
+            rich_help_panel=LIMITS,
         ),
-    ] = "30",
+    ] = None,
     bucket_s: Annotated[
         float, typer.Option(help="CAAS cost bucket dI, seconds (Eq. 15).", rich_help_panel=LIMITS)
     ] = 1.0,
@@ -128,9 +137,14 @@ def simulate(
     ] = 1,
     workers: Annotated[int, typer.Option(help="How many.", rich_help_panel=ENGINE)] = 1,
     preset: Annotated[
-        str,
-        typer.Option(help=f"Deployment that each is: {', '.join(PRESETS)}.", rich_help_panel=ENGINE),
-    ] = DEFAULT_PRESET,
+        str | None,
+        typer.Option(
+            help=f"Deployment that each is: {', '.join(PRESETS)}. Or recorded: no workers, every turn takes its "
+            "recorded seconds however many are in flight. Default: recorded where every turn has infer_s, stages are "
+            f"simulated and no option about workers or --routing is given; else {DEFAULT_PRESET}.",
+            rich_help_panel=ENGINE,
+        ),
+    ] = None,
     cache_ratio: Annotated[
         str | None,
         typer.Option(
@@ -193,9 +207,10 @@ def simulate(
         typer.Option("--json", help="Print one JSON object a simulation, one a line.", rich_help_panel=OUTPUT),
     ] = False,
 ) -> None:
-    """Simulate a batch on modelled workers: every combination of the values given.
+    """Simulate a batch: every combination of the values given.
 
-    Limits, order and routing are the live runtime's own code; the workers are those that `agentbatch emulate` serves.
+    Limits, order and routing are the live runtime's own code; the workers are those that `agentbatch emulate` serves,
+    or turns take their recorded seconds (--preset).
     All figures are trace seconds, except wall_s. Nothing is sent anywhere.
 
     **Try it:**
@@ -215,11 +230,13 @@ def simulate(
     from agentbatch.simulate.grid import Grid  # noqa: PLC0415 - likewise
     from agentbatch.simulate.options import ROUTINGS  # noqa: PLC0415 - likewise
 
+    sources = {name: ctx.get_parameter_source(name) for name in SHAPING}
+    shaping = [f"--{name.replace('_', '-')}" for name, source in sources.items() if source and source.name != "DEFAULT"]
     simulating.carry_out(
         simulating.Asked(
             trace=trace, limit=limit, env_cap_s=env_cap_s, env_scale=env_scale, user_cap_s=user_cap_s, seed=seed,
-            orders=orders, profile=profile, profile_noise=profile_noise, jobs=jobs, heat_map=heat_map, record=record,
-            as_json=as_json,
+            orders=orders, profile=profile, profile_noise=profile_noise, preset=preset, shaping=shaping, jobs=jobs,
+            heat_map=heat_map, record=record, as_json=as_json,
         ),
         Grid(
             cs=several("--cs", cs, whole),
@@ -229,7 +246,7 @@ def simulate(
             routing=several("--routing", routing, one_of(ROUTINGS)),
             env_policy=several("--env-policy", env_policy, one_of(get_args(EnvironmentPolicy))),
             admission=several("--admission", admission, one_of(get_args(Admission))),
-            workers=workers, preset=preset, cache_memory_gb=cache_memory_gb, unified=unified,
+            workers=workers, cache_memory_gb=cache_memory_gb, unified=unified,
             band_s=parse_band(band_s), bucket_s=bucket_s, alpha=alpha, state_mode=mode,
             slots_per_request=slots_per_request(mode),
             max_states_per_path=whole_or_none("--max-states-per-path", max_states_per_path),

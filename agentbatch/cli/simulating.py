@@ -15,15 +15,18 @@ from agentbatch.cli.named import find_trace, find_workload, is_generated
 from agentbatch.cli.notes import notes_on_stderr
 from agentbatch.errors import UsageError
 from agentbatch.events import Event, TrajectoryEnded
+from agentbatch.replay.bound import RECORDED
 from agentbatch.report.aggregate import aggregate, merge_notices
 from agentbatch.report.console import complain, say, stdout
 from agentbatch.report.grid import grid_table
 from agentbatch.report.grid_progress import GridProgress
 from agentbatch.report.heat_map import check_axes, check_heat_map, draw_heat_map
 from agentbatch.report.table import binding_lines, figures_table, note_lines, spread_columns
+from agentbatch.sim.presets import DEFAULT_PRESET, PRESETS
 from agentbatch.simulate.grid import Cell, Grid
 from agentbatch.simulate.options import SimulateOptions
 from agentbatch.simulate.pool import available_cores, simulate_all
+from agentbatch.simulate.recorded import all_recorded
 from agentbatch.simulate.runner import SimulationResult, check, simulate
 from agentbatch.trace.profile import noisy, profile_of, read_profile
 from agentbatch.trace.recorder import Recorder
@@ -46,6 +49,10 @@ class Asked:
     orders: int
     profile: Path | None
     profile_noise: float
+    preset: str | None
+    """As given; None leaves the choice to the workload."""
+    shaping: Sequence[str]
+    """Options that shape modelled workers, as far as given."""
     jobs: int | None
     heat_map: Path | None
     record: Path | None
@@ -72,7 +79,7 @@ def carry_out(asked: Asked, grid: Grid) -> None:
     """
     notes_on_stderr()
     workload = _workload(asked)
-    cells = replace(_profiled(asked, grid), source=Path(asked.trace).name).cells()
+    cells = replace(_profiled(asked, _served(asked, grid, workload)), source=Path(asked.trace).name).cells()
     _check_outputs(asked, cells)
     options = [_ordered(cell.options, order, asked) for cell in cells for order in range(asked.orders)]
     for one in options:
@@ -95,6 +102,19 @@ def _workload(asked: Asked) -> list[TraceTrajectory]:
 def _shaped(workload: Sequence[TraceTrajectory], asked: Asked) -> list[TraceTrajectory]:
     capped = [cap(one, env_cap_s=asked.env_cap_s, user_cap_s=asked.user_cap_s) for one in workload]
     return [scale_environment(one, asked.env_scale) for one in capped]
+
+
+def _served(asked: Asked, grid: Grid, workload: Sequence[TraceTrajectory]) -> Grid:
+    """Add to the grid what serves: what was named, else recorded seconds where they are known and workers no matter."""
+    if asked.preset == RECORDED and asked.shaping:
+        raise UsageError(
+            f"{', '.join(asked.shaping)} shapes modelled workers, and --preset recorded models none: leave it out, or "
+            f"name one of {', '.join(PRESETS)}"
+        )
+    if asked.preset is not None:
+        return replace(grid, preset=asked.preset)
+    modelled = asked.shaping or None in grid.ce or not all_recorded(workload)
+    return replace(grid, preset=DEFAULT_PRESET if modelled else RECORDED)
 
 
 def _profiled(asked: Asked, grid: Grid) -> Grid:

@@ -1,4 +1,4 @@
-"""Bands of asking time that are as wide as the queue is long: B of Eq. 13 where `band_s="auto"`; not in the paper.
+"""Bands of asking time that are as wide as the queue is long: B of Eq. 13 where it is "auto"; not in the paper.
 
 Where jobs wait for minutes, hardly two that wait at once asked in the same 30 s, and CAAS comes down to first come,
 first served. So a band opens as wide as jobs have waited of late.

@@ -3,7 +3,7 @@
 Jobs that asked in the same band of time go deepest chain first, and among equally deep ones the chain with
 the quicker model turns first. Only what this run has shown goes in: no prediction, no profile. First come,
 first served is here too, as the paper's ablation, and three things beyond the paper, none of them a default: "depth"
-(deepest chain first, whenever it asked), "slow-step" (longest mean step first) and bands that follow the wait
+(deepest chain first, in wide bands), "slow-step" (longest mean step first) and bands that follow the wait
 (`bands.py`).
 
 Lives here: the keys. Must not live here: the queue (`slots.py`), a clock; times come in as seconds.
@@ -26,8 +26,13 @@ from agentbatch.policy.bands import FollowingBands
 
 EnvironmentPolicy = Literal["caas", "fcfs", "depth", "slow-step"]
 
+Band = float | Literal["auto"]
+"""B of Eq. 13, seconds; "auto" follows the wait of the queue."""
+
 BAND_S = 30.0
-"""B of Eq. 13, seconds; with "auto" the narrowest."""
+"""B of CAAS where none is given, seconds; with "auto" its narrowest."""
+DEPTH_BAND_S = 300.0
+"""The narrowest band of "depth" with "auto", seconds."""
 BUCKET_S = 1.0
 """ΔI of Eq. 15, seconds."""
 
@@ -140,9 +145,12 @@ def fcfs_key(entry: int) -> tuple[int]:
     return (entry,)
 
 
-def depth_key(progress: Progress, entry: int) -> tuple[int, int]:
-    """Return the key (-n, e) of deepest chain first: CAAS with one endless band and one endless bucket."""
-    return -progress.turns, entry
+def depth_key(band: int, progress: Progress, entry: int) -> tuple[int, int, int]:
+    """Return the key (g, -n, e) of deepest chain first: CAAS with one endless bucket, in bands as wide as may be.
+
+    Without bands a shallow chain waits for as long as deeper ones keep asking.
+    """
+    return band, -progress.turns, entry
 
 
 def slow_step_key(progress: Progress, entry: int) -> tuple[float, int]:
@@ -162,7 +170,8 @@ class EnvironmentOrder:
     Args:
         policy: "caas" (Eq. 16), "fcfs", or beyond the paper "depth" and, experimental, "slow-step".
         band_s: B of Eq. 13, seconds, finite and > 0; "auto" follows the wait of the queue (`FollowingBands`), never
-            narrower than `BAND_S`. Only "caas" has bands.
+            narrower than `BAND_S`, or for "depth" `DEPTH_BAND_S`. None is `BAND_S` for "caas" and "auto" for "depth";
+            the others have no bands. With "depth" a B beyond the batch's length is deepest first, whenever it asked.
         bucket_s: ΔI of Eq. 15, seconds, finite and > 0.
 
     Raises:
@@ -170,18 +179,27 @@ class EnvironmentOrder:
     """
 
     policy: EnvironmentPolicy = "caas"
-    band_s: float | Literal["auto"] = BAND_S
+    band_s: Band | None = None
     bucket_s: float = BUCKET_S
 
     def __post_init__(self) -> None:
         if self.policy not in get_args(EnvironmentPolicy):
             raise ValueError(f"unknown environment policy {self.policy!r}: choose {environment_policies()}")
         for name, width in (("band_s", self.band_s), ("bucket_s", self.bucket_s)):
-            if name == "band_s" and width == "auto":
+            if name == "band_s" and width in ("auto", None):
                 continue
             if isinstance(width, bool) or not isinstance(width, int | float) or not 0.0 < width <= sys.float_info.max:
                 or_auto = " or 'auto'" if name == "band_s" else ""
                 raise ValueError(f"{name} must be a finite number of seconds above 0{or_auto}, not {width!r}")
+
+    @property
+    def band_in_force(self) -> Band | None:
+        """B as this order uses it; None where its policy has no bands."""
+        if self.policy not in ("caas", "depth"):
+            return None
+        if self.band_s is None:
+            return BAND_S if self.policy == "caas" else "auto"
+        return self.band_s
 
     def keys(self) -> EnvironmentKeys:
         """Return the maker of keys for one resource's queue, from the start of a batch."""
@@ -191,16 +209,18 @@ class EnvironmentOrder:
 class EnvironmentKeys:
     """Makes the keys of the jobs that join one resource's queue, in the order in which they join.
 
-    With `band_s="auto"` it remembers the queue's recent waits and its open band; otherwise nothing. The caller makes a
-    key, asks the queue with it, then tells `granted`: at once where a slot was free, or when the job gets one.
+    With bands that follow the wait it remembers the queue's recent waits and its open band; otherwise nothing. The
+    caller makes a key, asks the queue with it, then tells `granted`: at once where a slot was free, or when the job
+    gets one.
     """
 
-    __slots__ = ("_bands", "order")
+    __slots__ = ("_band_s", "_bands", "order")
 
     def __init__(self, order: EnvironmentOrder) -> None:
         self.order = order
-        follows = order.policy == "caas" and order.band_s == "auto"
-        self._bands = FollowingBands(BAND_S) if follows else None
+        band = order.band_in_force
+        self._bands = FollowingBands(BAND_S if order.policy == "caas" else DEPTH_BAND_S) if band == "auto" else None
+        self._band_s = 0.0 if band is None or band == "auto" else float(band)
 
     def key(self, progress: Progress, asked_s: float, entry: int) -> tuple[float, ...]:
         """Return the key of a job that joins now, fixed from here on; see `caas_key` for the arguments.
@@ -210,13 +230,12 @@ class EnvironmentKeys:
         order = self.order
         if order.policy == "fcfs":
             return fcfs_key(entry)
-        if order.policy == "depth":
-            return depth_key(progress, entry)
         if order.policy == "slow-step":
             return slow_step_key(progress, entry)
-        if self._bands is not None:
-            return banded_key(self._bands.number(asked_s), progress, entry, order.bucket_s)
-        return caas_key(progress, asked_s, entry, float(order.band_s), order.bucket_s)
+        band = band_of(asked_s, self._band_s) if self._bands is None else self._bands.number(asked_s)
+        if order.policy == "depth":
+            return depth_key(band, progress, entry)
+        return banded_key(band, progress, entry, order.bucket_s)
 
     def granted(self, wait_s: float) -> None:
         """Take note that a job of this resource got its slot, after `wait_s` seconds; 0 where it did not wait.
@@ -228,7 +247,7 @@ class EnvironmentKeys:
             self._bands.waited(wait_s)
 
     def __repr__(self) -> str:
-        return f"<EnvironmentKeys {self.order.policy} band_s={self._bands or self.order.band_s!r}>"
+        return f"<EnvironmentKeys {self.order.policy} band_s={self._bands or self.order.band_in_force!r}>"
 
 
 def environment_policies() -> str:

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Final, Literal
 
 from agentbatch.events import WorkloadKnown
 from agentbatch.replay.routes import Routes
 from agentbatch.sim.presets import Preset
 from agentbatch.trace.workload import TraceTrajectory
+
+Recorded = Literal["recorded"]
+RECORDED: Final = "recorded"
+"""Stands for an engine where turns take their recorded seconds, however many are in flight."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +46,7 @@ def workload_known(
     source: str,
     routes: Routes,
     workers: int,
-    engine: Preset | None,
+    engine: Preset | Recorded | None,
     cs: int,
     inference_only: bool,
     chunk_tokens: int | None = None,
@@ -53,7 +58,8 @@ def workload_known(
         source: where they come from, for people.
         routes: which resource each environment stage takes.
         workers: number of workers.
-        engine: model of one worker; None when the engine is unknown, which leaves inference out of the bound.
+        engine: model of one worker; `RECORDED` puts recorded inference into the chains and nothing else; None when the
+            engine is unknown, which leaves inference out of the bound.
         cs: admission limit: no more requests can share a decode step.
         inference_only: environment stages and a person's waits are skipped.
         chunk_tokens: prefill budget of one step; by default the engine's.
@@ -62,7 +68,11 @@ def workload_known(
         source=source,
         trajectories=len(workload),
         environment_s={} if inference_only else routes.work_s(workload),
-        engine_s=None if engine is None else sum(engine_work_s(one, engine, cs, chunk_tokens) for one in workload),
+        engine_s=(
+            sum(engine_work_s(one, engine, cs, chunk_tokens) for one in workload)
+            if isinstance(engine, Preset)
+            else None
+        ),
         longest_chain_s=max(
             chain_s(one, engine, inference_only=inference_only, chunk_tokens=chunk_tokens) for one in workload
         ),
@@ -80,14 +90,20 @@ def engine_work_s(trajectory: TraceTrajectory, engine: Preset, cs: int, chunk_to
 
 
 def chain_s(
-    trajectory: TraceTrajectory, engine: Preset | None, *, inference_only: bool, chunk_tokens: int | None = None
+    trajectory: TraceTrajectory,
+    engine: Preset | Recorded | None,
+    *,
+    inference_only: bool,
+    chunk_tokens: int | None = None,
 ) -> float:
-    """Return how long one trajectory takes alone on an idle engine, seconds."""
+    """Return how long one trajectory takes alone on an idle engine, seconds; with `RECORDED` as recorded."""
     seconds = 0.0
     if not inference_only:
         seconds += trajectory.environment_s
         seconds += sum(turn.user_s or 0.0 for turn in trajectory.turns[:-1])  # a last one delays nothing
-    if engine is not None:
+    if engine == RECORDED:
+        seconds += sum(turn.infer_s or 0.0 for turn in trajectory.turns)
+    elif isinstance(engine, Preset):
         chunk = chunk_tokens or engine.config().chunked_prefill_tokens
         for turn in at_perfect_reuse(trajectory):
             seconds += engine.cost.fastest_turn_s(turn.new, turn.cached, turn.output, chunk_tokens=chunk)

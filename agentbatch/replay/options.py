@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
 
 from agentbatch.policy.admission import Admission
-from agentbatch.policy.caas import EnvironmentPolicy
+from agentbatch.policy.caas import Band, EnvironmentPolicy
 from agentbatch.policy.lbch import ALPHA, Routing
 
 
@@ -37,7 +36,7 @@ class ReplayOptions:
     ce: Mapping[str, int] = field(default_factory=lambda: {"default": 1})
     env_policy: EnvironmentPolicy = "caas"
     unified: bool = False
-    band_s: float | Literal["auto"] = 30.0
+    band_s: Band | None = None
     bucket_s: float = 1.0
     admission: Admission = "fifo"
     profile: Mapping[str, float] | None = None

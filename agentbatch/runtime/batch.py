@@ -46,7 +46,8 @@ class AgentBatch(BatchCore):
         api_key: sent as bearer token; default the OPENAI_API_KEY variable. Never logged, recorded or shown.
         env_policy: order of waiting environment jobs: "caas" (Eq. 13-16) or "fcfs"; beyond the paper "depth", deepest
             chain first, and, experimental, "slow-step", longest mean step first.
-        band_s: B of Eq. 13, seconds; "auto" follows each queue's recent waits, from 30 up. bucket_s: dI of Eq. 15.
+        band_s: B of Eq. 13, seconds; "auto" follows each queue's recent waits, from 30 up, with "depth" from 300. By
+            default 30 for "caas" and "auto" for "depth"; the others have no bands. bucket_s: dI of Eq. 15.
         admission: "fifo", as submitted, or beyond the paper "longest-first", by `profile`.
         profile: how long tasks took before: path of a run file or a trace, or seconds by task key. Keys it does not
             know count as its median.
@@ -79,7 +80,7 @@ class AgentBatch(BatchCore):
         base_url: str | Sequence[str] | None = None,
         api_key: str | None = None,
         env_policy: EnvironmentPolicy = "caas",
-        band_s: float | Literal["auto"] = 30.0,
+        band_s: float | Literal["auto"] | None = None,
         bucket_s: float = 1.0,
         admission: Admission = "fifo",
         profile: Profile = None,

@@ -7,13 +7,13 @@ import re
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, cast, get_args
+from typing import cast, get_args
 
 import agentbatch
 from agentbatch.errors import UsageError
 from agentbatch.events import RunStarted
 from agentbatch.policy.admission import Admission, AdmissionOrder
-from agentbatch.policy.caas import EnvironmentOrder, EnvironmentPolicy, environment_policies
+from agentbatch.policy.caas import Band, EnvironmentOrder, EnvironmentPolicy, environment_policies
 from agentbatch.policy.lbch import Routing
 from agentbatch.runtime.checks import check_seconds, is_number
 from agentbatch.runtime.retry import RetryPolicy
@@ -71,14 +71,14 @@ def check_headers(names: Sequence[str]) -> tuple[str, ...]:
     return tuple(names)
 
 
-def check_order(env_policy: str, band_s: float | Literal["auto"], bucket_s: float) -> EnvironmentOrder:
+def check_order(env_policy: str, band_s: Band | None, bucket_s: float) -> EnvironmentOrder:
     """Return the order of environment jobs."""
     if env_policy not in get_args(EnvironmentPolicy):
         raise UsageError(f"env_policy must be {environment_policies()}, not {env_policy!r}")
     if isinstance(band_s, str):
         if band_s != "auto":
             raise UsageError(f"band_s must be a positive number of seconds or 'auto', not {band_s!r}")
-    else:
+    elif band_s is not None:
         check_seconds("band_s", band_s)
     check_seconds("bucket_s", bucket_s)
     try:
@@ -168,7 +168,7 @@ class BatchOptions:
             ce=dict(self.ce),
             unified=self.unified,
             env_policy=self.order.policy,
-            band_s=self.order.band_s,
+            band_s=self.order.band_in_force,
             bucket_s=self.order.bucket_s,
             speedup=speedup,
             workers=self.base_urls,
@@ -185,7 +185,7 @@ def check_options(
     ce: int | Mapping[str, int],
     unified: bool,
     env_policy: str,
-    band_s: float | Literal["auto"],
+    band_s: Band | None,
     bucket_s: float,
     admission: str,
     profile: Profile,

@@ -22,6 +22,7 @@ from agentbatch.policy.caas import EnvironmentOrder, Progress
 from agentbatch.policy.slots import SlotTable
 from agentbatch.sim.records import FirstToken, Request
 from agentbatch.simulate.fleet import Fleet
+from agentbatch.simulate.recorded import RecordedServer
 from agentbatch.simulate.script import Infer, Pause, Stage, Step
 
 ENDPOINT = "/chat/completions"
@@ -74,8 +75,8 @@ class Batch:
     Args:
         cs: admission slots. ce: environment slots per resource.
         order: of waiting environment jobs. admission: of waiting lives.
-        fleet: the workers.
-        context_tokens: longest prompt and output together.
+        fleet: the workers, or what stands for them.
+        context_tokens: longest prompt and output together; None where nobody knows.
         emit: called with every event, in order of time.
     """
 
@@ -86,8 +87,8 @@ class Batch:
         ce: dict[str, int],
         order: EnvironmentOrder,
         admission: AdmissionOrder,
-        fleet: Fleet,
-        context_tokens: int,
+        fleet: Fleet | RecordedServer,
+        context_tokens: int | None,
         emit: Callable[[Event], None],
     ) -> None:
         self.now_s = 0.0
@@ -181,7 +182,7 @@ class Batch:
         )
         try:
             self._check_context(request)
-            self._fleet.submit(worker, request, self.now_s)
+            self._fleet.submit(worker, request, self.now_s, step.infer_s)
         except UsageError as error:  # a real server answers 400, which is never tried again
             self._turn_failed(flight, str(error))
         else:
@@ -189,10 +190,10 @@ class Batch:
 
     def _check_context(self, request: Request) -> None:
         tokens = request.prompt_tokens + request.output_tokens
-        if tokens > self._context_tokens:
+        if self._context_tokens is not None and tokens > self._context_tokens:
             raise UsageError(f"the request needs {tokens} tokens and the model's context holds {self._context_tokens}")
 
-    def _turn_ended(self, flight: Flight, prompt_tokens: int, cached_tokens: int, output_tokens: int) -> None:
+    def _turn_ended(self, flight: Flight, prompt_tokens: int, cached_tokens: int | None, output_tokens: int) -> None:
         life = flight.life
         self._fleet.give_back(flight.worker)
         life.progress = life.progress.completed(self.now_s - flight.started_s)
@@ -205,7 +206,7 @@ class Batch:
                 ended_s=self.now_s,
                 outcome="ok",
                 endpoint=ENDPOINT,
-                streamed=True,
+                streamed=flight.first_s is not None,
                 attempts=1,
                 worker=flight.worker,
                 prompt_tokens=prompt_tokens,

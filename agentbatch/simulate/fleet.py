@@ -52,8 +52,8 @@ class Fleet:
             return self._random.choice(self._names)
         return self._cache_aware.choose(self._in_flight, prompt, prompt_tokens)
 
-    def submit(self, name: str, request: Request, now_s: float) -> None:
-        """Send `request` to worker `name`, and count it there until `give_back`.
+    def submit(self, name: str, request: Request, now_s: float, infer_s: float | None) -> None:
+        """Send `request` to worker `name`, and count it there until `give_back`; what it took elsewhere is no matter.
 
         Raises:
             UsageError: it can never fit; it is not counted then.

@@ -9,8 +9,9 @@ from typing import Literal, get_args
 
 from agentbatch.errors import UsageError
 from agentbatch.policy.admission import Admission, AdmissionOrder
-from agentbatch.policy.caas import EnvironmentOrder, EnvironmentPolicy
+from agentbatch.policy.caas import Band, EnvironmentOrder, EnvironmentPolicy
 from agentbatch.policy.lbch import ALPHA
+from agentbatch.replay.bound import RECORDED, Recorded
 from agentbatch.sim.presets import DEFAULT_PRESET, Preset, preset
 from agentbatch.sim.records import WorkerConfig
 
@@ -36,7 +37,8 @@ class SimulateOptions:
         admission: order of admission; see `AdmissionOrder`. profile: for "longest-first", expected seconds by id.
         workers: their names, all different; where a live run's workers have the same, labels have the same homes.
         routing: how turns are placed among several workers. alpha: load bound of "lbch", >= 1.
-        engine: deployment that every worker is; its cost bounds the makespan from below.
+        engine: deployment that every worker is; its cost bounds the makespan from below. `RECORDED`: there are no
+            workers, and each turn takes its recorded seconds however many are in flight.
         worker: configuration of every worker; by default the engine's own.
         inference_only: skip environment stages and people's waits.
         seed: of labels and submission orders. order: number of the submission order, 0 is the file's own.
@@ -50,14 +52,14 @@ class SimulateOptions:
     ce: Mapping[str, int] = field(default_factory=lambda: {"default": 1})
     unified: bool = False
     env_policy: EnvironmentPolicy = "caas"
-    band_s: float | Literal["auto"] = 30.0
+    band_s: Band | None = None
     bucket_s: float = 1.0
     admission: Admission = "fifo"
     profile: Mapping[str, float] | None = None
     workers: tuple[str, ...] = ("worker-1",)
     routing: SimulatedRouting = "lbch"
     alpha: float = ALPHA
-    engine: Preset = field(default_factory=lambda: preset(DEFAULT_PRESET))
+    engine: Preset | Recorded = field(default_factory=lambda: preset(DEFAULT_PRESET))
     worker: WorkerConfig | None = None
     inference_only: bool = False
     seed: int = 0
@@ -76,6 +78,8 @@ class SimulateOptions:
             raise UsageError(f"alpha must be a number of at least 1, not {self.alpha!r}: below it none may be eligible")
         if not self.workers or len(set(self.workers)) != len(self.workers):
             raise UsageError(f"workers must be at least one name, all different, not {self.workers!r}")
+        if self.engine == RECORDED and (len(self.workers) > 1 or self.worker is not None):
+            raise UsageError("recorded seconds have no workers to shape: leave workers and worker out, or model some")
         if self.order < 0:
             raise UsageError(f"order must be 0 or more, not {self.order}")
         self.environment_order()
@@ -109,6 +113,13 @@ class SimulateOptions:
         return min(self.cs, *self.ce.values()) if self.unified else self.cs
 
     @property
-    def config(self) -> WorkerConfig:
-        """Configuration of every worker."""
-        return self.engine.config() if self.worker is None else self.worker
+    def served_by(self) -> tuple[str, ...]:
+        """The workers; none where turns take their recorded seconds."""
+        return self.workers if isinstance(self.engine, Preset) else ()
+
+    @property
+    def config(self) -> WorkerConfig | None:
+        """Configuration of every worker; None where there is none."""
+        if self.worker is None and isinstance(self.engine, Preset):
+            return self.engine.config()
+        return self.worker

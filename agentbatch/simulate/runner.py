@@ -15,11 +15,13 @@ from agentbatch.replay.lengths import Lengths
 from agentbatch.replay.routes import Routes
 from agentbatch.replay.submission import ordered
 from agentbatch.runtime.labels import Labels
+from agentbatch.sim.presets import Preset
 from agentbatch.sim.records import WorkerStatistics
 from agentbatch.simulate.batch import Batch, Life
 from agentbatch.simulate.fleet import Fleet
 from agentbatch.simulate.options import SimulateOptions
 from agentbatch.simulate.prefixes import SharedPrefixes
+from agentbatch.simulate.recorded import NOTICE, RecordedServer, check_recorded
 from agentbatch.simulate.script import Script
 from agentbatch.trace.summary import Summary, summarize
 from agentbatch.trace.workload import TraceTrajectory
@@ -39,13 +41,14 @@ class SimulationResult:
     workers: Mapping[str, WorkerStatistics]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the figures as JSON has them: a replay's keys, and `engine`, sums over workers.
+        """Return the figures as JSON has them: a replay's keys, and `engine`, sums over workers, None without any.
 
         No reply has a text, so there is no digest.
         """
         each = self.workers.values()
-        engine = {name: sum(getattr(one, name) for one in each) for name in COUNTS}
-        engine["peak_running"] = max(one.peak_running for one in each)
+        engine = {name: sum(getattr(one, name) for one in each) for name in COUNTS} if each else None
+        if engine is not None:
+            engine["peak_running"] = max(one.peak_running for one in each)
         return {**self.summary.to_dict(), "replies_digest": None, "engine": engine}
 
 
@@ -53,13 +56,15 @@ def check(workload: Sequence[TraceTrajectory], options: SimulateOptions) -> None
     """Check what `SimulateOptions` cannot check without the workload.
 
     Raises:
-        UsageError: nothing to simulate, a stage without a resource, or a worker that cannot be.
+        UsageError: nothing to simulate, a stage without a resource, a worker that cannot be, or turns whose recorded
+            seconds are wanted and not known.
     """
     if not workload:
         raise UsageError("the workload has no trajectory to simulate")
     if not options.inference_only:
         Routes(options.ce).check(workload)
-    _ = options.config
+    if options.config is None:
+        check_recorded(workload)
 
 
 def simulate(
@@ -79,7 +84,7 @@ def simulate(
         UsageError: an option that cannot be, before anything runs.
     """
     check(workload, options)
-    run, routes, config = f"replay-{options.seed}-{options.order}", Routes(options.ce), options.config
+    run, routes, engine = f"replay-{options.seed}-{options.order}", Routes(options.ce), options.engine
     events: list[Event] = []
 
     def emit(event: Event) -> None:
@@ -90,21 +95,20 @@ def simulate(
     script = Script(
         prefixes=SharedPrefixes(workload), routes=routes, inference_only=options.inference_only, lengths=Lengths()
     )
-    fleet = Fleet(
-        options.workers, config, routing=options.routing, alpha=options.alpha,
-        random=Random(run),  # noqa: S311 - as the runtime draws
-    )  # fmt: skip
+    fleet = _fleet(run, options)
     batch = Batch(
         cs=options.slots, ce=dict(options.ce), order=options.environment_order(),
-        admission=options.admission_order(), fleet=fleet, context_tokens=options.engine.context_tokens, emit=emit,
+        admission=options.admission_order(), fleet=fleet,
+        context_tokens=engine.context_tokens if isinstance(engine, Preset) else None, emit=emit,
     )  # fmt: skip
     emit(_started(run, options))
     for kind, message in _beforehand(workload, options):
         emit(Notice(at_s=0.0, kind=kind, message=message))
     emit(
         workload_known(
-            workload, source=options.source, routes=routes, workers=len(options.workers), engine=options.engine,
-            cs=options.slots, inference_only=options.inference_only, chunk_tokens=config.chunked_prefill_tokens,
+            workload, source=options.source, routes=routes, workers=len(options.served_by), engine=engine,
+            cs=options.slots, inference_only=options.inference_only,
+            chunk_tokens=None if options.config is None else options.config.chunked_prefill_tokens,
         )
     )  # fmt: skip
     labels = Labels(run)
@@ -116,6 +120,15 @@ def simulate(
     return SimulationResult(
         summary=summarize(events), lengths=script.lengths, failures=failures, workers=fleet.statistics()
     )
+
+
+def _fleet(run: str, options: SimulateOptions) -> Fleet | RecordedServer:
+    if options.config is None:
+        return RecordedServer()
+    return Fleet(
+        options.workers, options.config, routing=options.routing, alpha=options.alpha,
+        random=Random(run),  # noqa: S311 - as the runtime draws
+    )  # fmt: skip
 
 
 def _submitted(workload: Sequence[TraceTrajectory], options: SimulateOptions) -> list[TraceTrajectory]:
@@ -131,9 +144,9 @@ def _started(run: str, options: SimulateOptions) -> RunStarted:
         ce=dict(options.ce),
         unified=options.unified,
         env_policy=options.env_policy,
-        band_s=options.band_s,
+        band_s=options.environment_order().band_in_force,
         bucket_s=options.bucket_s,
-        workers=options.workers,
+        workers=options.served_by,
         routing=options.routing,
         alpha=options.alpha,
         admission=options.admission,
@@ -141,12 +154,14 @@ def _started(run: str, options: SimulateOptions) -> RunStarted:
 
 
 def _beforehand(workload: Sequence[TraceTrajectory], options: SimulateOptions) -> list[tuple[str, str]]:
-    """Name options that have less of an effect than they seem to have: slips of the pen, most likely."""
+    """Say what serves where no engine does, and name options that have less of an effect than they seem to have."""
     unused = [] if options.inference_only else Routes(options.ce).check(workload)
     notices = [
         ("unused-limit", f"no environment stage of this workload belongs to {name!r}: its limit changes nothing")
         for name in unused
     ]
+    if options.config is None:
+        notices.append(("server", NOTICE))
     order = options.admission_order()
     if unknown := order.unknown(one.id for one in workload):
         notices.append(

@@ -19,10 +19,11 @@ from agentbatch.trace.workload import TraceTrajectory
 
 @dataclass(frozen=True, slots=True)
 class Infer:
-    """A turn: its whole prompt, and the reply it is to get."""
+    """A turn: its whole prompt, the reply it is to get, and the seconds it took when recorded."""
 
     prompt: Prefix
     reply: Piece
+    infer_s: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +66,7 @@ class Script:
                 context = contexts[role] = Context(self.prefixes, recorded.domain, role, shared_tokens)
             prompt = context.grow_to(turn.prompt_tokens)
             reply = self.prefixes.fresh(max(1, turn.output_tokens))
-            yield Infer(prompt, reply)
+            yield Infer(prompt, reply, turn.infer_s)
             context.add_reply(reply, turn.output_tokens)
             self.lengths.add(recorded=(turn.prompt_tokens, turn.output_tokens), replayed=(prompt.tokens, reply[1]))
             if self.inference_only:

@@ -41,9 +41,13 @@ def test_longest_first_by_the_trace_itself_capped_as_the_replay_is(run: Any, une
     assert admitted(record) == ["t1", "t3", "t2", "t0"]
     asked = started(record)
     assert (asked.admission, asked.env_policy, asked.band_s) == ("longest-first", "depth", "auto")
+    banded = uneven.with_name("banded.jsonl")
+    assert run("replay", uneven, *common, banded, "--env-policy", "depth", "--band-s", 1e9).err == ""
+    assert started(banded).band_s == 1e9
     capped = uneven.with_name("capped.jsonl")
     assert run("replay", uneven, *common, capped, "--env-policy", "slow-step", "--env-cap-s", 20).err == ""
     assert admitted(capped) == ["t1", "t3", "t2", "t0"]  # equals as submitted
+    assert started(capped).band_s is None
     level = uneven.with_name("level.jsonl")
     assert run("replay", uneven, *common, level, "--env-cap-s", 1).err == ""
     assert admitted(level) == ["t0", "t1", "t2", "t3"]

@@ -113,7 +113,6 @@ BROKEN = [
         '{"about":"x"}\n\n{"id":"a","domain":"d","turns":[{"output_tokens":1}]}',
         "line 3, field turns[0].prompt_tokens: missing",
     ),
-    ('{"event":"run"}\n', "this is the record of a run, not a trace: sum it up with `agentbatch summary`"),
 ]
 
 
@@ -134,6 +133,10 @@ def test_files_that_are_none_or_another_kind_are_refused(run: Any, trace: Path) 
     for command in (("replay", trace.parent, *EMULATED), ("summary", trace.parent)):
         assert run(*command).complaint == f"{trace.parent} is a folder: name a .jsonl file in it"
     assert "this is a trace, not the record of a run" in run("summary", trace).complaint
+    record = trace.with_name("record.jsonl")
+    record.write_text('{"event":"run"}\n')
+    assert "this is the record of a run, not a trace" in run("demo", "--trace", record).complaint
+    assert run("replay", record, *EMULATED).complaint == f"{record}, line 1, field run: missing"
     empty = trace.with_name("empty.jsonl")
     empty.touch()
     assert "no run was recorded in it" in run("summary", empty).complaint

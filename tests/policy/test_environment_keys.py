@@ -8,7 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentbatch.policy.bands import GRANTS, FollowingBands
-from agentbatch.policy.caas import BAND_S, EnvironmentOrder, EnvironmentPolicy, Progress, depth_key, slow_step_key
+from agentbatch.policy.caas import (
+    BAND_S,
+    DEPTH_BAND_S,
+    EnvironmentOrder,
+    EnvironmentPolicy,
+    Progress,
+    depth_key,
+    slow_step_key,
+)
+from agentbatch.policy.slots import SlotTable
 
 POLICIES: tuple[EnvironmentPolicy, ...] = ("caas", "fcfs", "depth", "slow-step")
 SECONDS = st.floats(0, 1e6)
@@ -28,7 +37,7 @@ def asking_times(gaps: list[float]) -> list[float]:
 
 @given(chains=st.lists(st.tuples(CHAINS, st.floats(0, 100), SECONDS), min_size=1, max_size=40))
 @pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize("band_s", [30.0, "auto"])
+@pytest.mark.parametrize("band_s", [30.0, "auto", None])
 def test_keys_are_a_total_order_and_do_not_change(policy: EnvironmentPolicy, band_s: float, chains: list) -> None:
     """Each job gets a place of its own among all others, and the same again from another object told the same."""
 
@@ -49,11 +58,64 @@ def test_keys_are_a_total_order_and_do_not_change(policy: EnvironmentPolicy, ban
 
 
 @given(one=CHAINS, other=CHAINS)
-def test_depth_puts_the_deepest_chain_first_whenever_it_asked(one: Progress, other: Progress) -> None:
-    keys = EnvironmentOrder("depth").keys()
-    late, early = keys.key(one, 1e6, 9), keys.key(other, 0.0, 3)
-    assert late == depth_key(one, 9) == (-one.turns, 9)
+def test_depth_puts_the_deepest_chain_first_whenever_it_asked_in_one_endless_band(
+    one: Progress, other: Progress
+) -> None:
+    keys = EnvironmentOrder("depth", 1e12).keys()
+    early, late = keys.key(other, 0.0, 3), keys.key(one, 1e6, 9)
+    assert late == depth_key(0, one, 9) == (0, -one.turns, 9)
     assert (late < early) == (one.turns > other.turns)
+
+
+@given(one=CHAINS, other=CHAINS, band_s=st.floats(1, 1e6))
+def test_depth_in_bands_puts_the_deepest_first_of_those_that_asked_in_one(
+    one: Progress, other: Progress, band_s: float
+) -> None:
+    keys = EnvironmentOrder("depth", band_s).keys()
+    early, late = keys.key(other, 0.0, 3), keys.key(one, band_s * 0.99, 4)
+    assert (late < early) == (one.turns > other.turns)
+    assert keys.key(Progress(300, 1.0), band_s, 5) > max(early, late)
+
+
+def test_depth_alone_has_bands_that_follow_the_wait_and_are_wide_from_the_start() -> None:
+    keys = EnvironmentOrder("depth").keys()
+    one = Progress(1, 1.0)
+    assert [keys.key(one, asked_s, 0)[0] for asked_s in (0.0, 299.9, 300.0, 599.0)] == [0, 0, 1, 1]
+    for _ in range(GRANTS):
+        keys.granted(1000.0)
+    assert [keys.key(one, asked_s, 0)[0] for asked_s in (600.0, 1599.0, 1600.0)] == [2, 2, 3]
+    assert "B=1000 s" in repr(keys)
+
+
+def longest_wait_of_a_shallow_job(band_s: float | None, rounds: int = 400) -> float:
+    """One slot, jobs of 60 s, two deep ones always waiting; one that has only begun asks at 1,000 s."""
+    keys, slots = EnvironmentOrder("depth", band_s).keys(), SlotTable[str](1)
+    now, asked = 0.0, {}
+    for entry in range(rounds):
+        name = "shallow" if now == 1020.0 else f"deep {entry}"
+        asked[name] = now
+        depth = 1 if name == "shallow" else 50 + entry
+        if slots.request(name, keys.key(Progress(depth, 1.0), now, entry)):
+            keys.granted(0.0)
+            running = name
+        if entry >= 2:
+            now += 60.0
+            [running] = slots.leave(running)
+            keys.granted(now - asked[running])
+            if running == "shallow":
+                return now - asked["shallow"]
+    return math.inf
+
+
+def test_a_shallow_job_starves_where_the_deepest_always_goes_first_and_does_not_in_bands() -> None:
+    assert longest_wait_of_a_shallow_job(1e12) == math.inf
+    assert longest_wait_of_a_shallow_job(None) <= DEPTH_BAND_S + 120.0
+
+
+def test_the_band_in_force_is_the_policys_own_unless_one_is_given() -> None:
+    assert [EnvironmentOrder(policy).band_in_force for policy in POLICIES] == [BAND_S, None, "auto", None]
+    assert [EnvironmentOrder(policy, 7).band_in_force for policy in POLICIES] == [7, None, 7, None]
+    assert [EnvironmentOrder(policy, "auto").band_in_force for policy in POLICIES] == ["auto", None, "auto", None]
 
 
 def test_slow_step_by_hand() -> None:
@@ -182,7 +244,7 @@ def test_the_mean_decides_since_a_median_would_hide_the_few_that_wait_long() -> 
     assert bands.width_s == 150.0
 
 
-@pytest.mark.parametrize("band_s", ["Auto", "30", "", None, 10**400])
+@pytest.mark.parametrize("band_s", ["Auto", "30", "", True, 10**400])
 def test_a_band_is_a_number_or_auto(band_s: object) -> None:
     with pytest.raises(ValueError, match="band_s must be a finite number of seconds above 0 or 'auto'"):
         EnvironmentOrder(band_s=band_s)  # type: ignore[arg-type]

@@ -11,7 +11,7 @@ import pytest
 from runtime_helpers import assert_nothing_held, jobs
 
 from agentbatch import AgentBatch
-from agentbatch.events import Event
+from agentbatch.events import Event, RunStarted
 from agentbatch.testing import virtual_clock
 
 BACKENDS = pytest.mark.parametrize("backend", ["asyncio", "trio"])
@@ -62,20 +62,20 @@ class Reference:
                 spent[n] += seconds
                 entry += 1
                 key: tuple[int, ...] = (entry,)
-                if self.policy == "caas":
+                if self.policy in ("caas", "depth"):
                     mean = spent[n] / (k + 1)
                     if self.band_s == "auto":
                         number, end = bands[name]
-                        late = waits[name][-64:]
-                        width = max(30.0, sum(late) / len(late)) if late else 30.0
+                        late, least = waits[name][-64:], 30.0 if self.policy == "caas" else 300.0
+                        width = max(least, sum(late) / len(late)) if late else least
                         while end <= now:
                             number, end = number + 1, end + width
                         bands[name] = number, end
                     else:
                         number = math.floor(now / self.band_s)
                     key = (number, -(k + 1), math.floor(mean / self.bucket_s), entry)
-                elif self.policy == "depth":
-                    key = (-(k + 1), entry)
+                    if self.policy == "depth":
+                        key = (number, -(k + 1), entry)
                 elif self.policy == "slow-step":
                     key = (-(30.0 + spent[n] + held[n]) / (2 + k + 1), entry)
                 asked[n, k] = now
@@ -128,7 +128,8 @@ def grant_order(backend: str, stages: list[list[Stage]], **options: Any) -> list
     ("policy", "band_s", "bucket_s"),
     [
         ("caas", 30.0, 1.0), ("caas", 5.0, 0.5), ("caas", 1e6, 2.0), ("fcfs", 30.0, 1.0),
-        ("caas", "auto", 1.0), ("depth", 30.0, 1.0), ("slow-step", 30.0, 1.0),
+        ("caas", "auto", 1.0), ("depth", 30.0, 1.0), ("depth", "auto", 1.0), ("depth", 1e9, 1.0),
+        ("slow-step", 30.0, 1.0),
     ],
 )  # fmt: skip
 def test_every_grant_of_a_whole_run_is_the_references(
@@ -162,7 +163,24 @@ def test_the_policies_really_differ_on_these_workloads() -> None:
     stages = workload(0, 24, 10.0)
     options: dict[str, Any] = {"cs": 14, "ce": {"files": 2, "web": 1}}
     ways: list[dict[str, Any]] = [{}, {"band_s": "auto"}, *({"env_policy": p} for p in ("fcfs", "depth", "slow-step"))]
+    ways.append({"env_policy": "depth", "band_s": 1e9})
     assert len({tuple(grant_order("asyncio", stages, **way, **options)) for way in ways}) == len(ways)
+
+
+@BACKENDS
+@pytest.mark.parametrize(("options", "band_s"), [
+    ({}, 30.0), ({"env_policy": "depth"}, "auto"), ({"env_policy": "depth", "band_s": 9}, 9),
+    ({"env_policy": "slow-step"}, None), ({"env_policy": "fcfs", "band_s": 9}, None),
+])  # fmt: skip
+def test_a_record_tells_the_band_in_force(backend: str, options: dict[str, Any], band_s: Any) -> None:
+    events: list[Event] = []
+
+    async def main() -> None:
+        async with AgentBatch(cs=1, ce=1, on_event=events.append, **options):
+            pass
+
+    virtual_clock.run(main, backend=backend)
+    assert [event.band_s for event in events if isinstance(event, RunStarted)] == [band_s]
 
 
 @BACKENDS

@@ -92,7 +92,7 @@ OTHER_EVENTS: st.SearchStrategy[Event] = st.one_of(
 RUN_STARTED: st.SearchStrategy[Event] = st.builds(
     RunStarted, run=TEXTS, version=TEXTS, started_unix_s=SECONDS, cs=COUNTS,
     ce=st.dictionaries(TEXTS, COUNTS, max_size=3), unified=st.booleans(), env_policy=TEXTS,
-    band_s=SECONDS | st.just("auto"), bucket_s=SECONDS, admission=TEXTS, speedup=SECONDS,
+    band_s=SECONDS | st.just("auto") | st.none(), bucket_s=SECONDS, admission=TEXTS, speedup=SECONDS,
     workers=st.lists(TEXTS, max_size=3).map(tuple), routing=TEXTS, alpha=SECONDS,
     schema=st.just(1),
 )  # fmt: skip

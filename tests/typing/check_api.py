@@ -160,6 +160,7 @@ def options() -> None:
     AgentBatch(cs=3, env_policy="lifo")  # type: ignore[arg-type]
     AgentBatch(cs=3, env_policy="depth", band_s="auto", admission="longest-first", profile={"a": 3.0})
     SyncAgentBatch(cs=3, env_policy="slow-step", admission="longest-first", profile=Path("run.jsonl"))
+    AgentBatch(cs=3, env_policy="depth", band_s=None)
     AgentBatch(cs=3, band_s="wide")  # type: ignore[arg-type]
     AgentBatch(cs=3, admission="shortest-first")  # type: ignore[arg-type]
     AgentBatch(3, 2, "http://a/v1")  # type: ignore[call-arg]
