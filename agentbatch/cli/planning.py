@@ -28,6 +28,9 @@ from agentbatch.trace.convert import Converted, read_converted
 from agentbatch.trace.workload import TraceTrajectory, cap
 from agentbatch.workloads import WORKLOADS, generate
 
+MOST_BYTES = 10**12
+"""More than any GPU has: no token or state takes that."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Asked:
@@ -110,9 +113,10 @@ def _sizes(asked: Asked, deployment: Deployment) -> ModelSizes:
         return model_sizes(read_config(asked.model_config), deployment)
     if asked.kv_bytes is None or asked.state_bytes is None:
         raise UsageError("--kv-bytes and --state-bytes go together; --state-bytes 0 is a model without states")
-    if asked.kv_bytes < 1 or asked.state_bytes < 0:
+    if not (1 <= asked.kv_bytes <= MOST_BYTES and 0 <= asked.state_bytes <= MOST_BYTES):
         raise UsageError(
-            f"--kv-bytes must be at least 1 and --state-bytes at least 0, not {asked.kv_bytes} and {asked.state_bytes}"
+            f"--kv-bytes must be at least 1 and --state-bytes at least 0, both at most {MOST_BYTES}, "
+            f"not {asked.kv_bytes} and {asked.state_bytes}"
         )
     return ModelSizes(
         architecture="sizes given by hand", attention=None, linear=None, attention_layers=0, linear_layers=0,

@@ -17,6 +17,9 @@ DEFAULT_RATIO = 0.9
 LEAST_SPREAD = 0.1
 """Relative standard deviation of what floor(C) trajectories need together, from which on the mean misleads."""
 
+LEAST_SHRINKING = 1.1
+"""How much longer than at their end contexts must have been for the end to mislead."""
+
 LONE_CHAIN = 2.0
 """How many times longer than all the others together one trajectory must be to be named."""
 
@@ -59,6 +62,12 @@ def lengths(workload: Profile, sizes: ModelSizes, per_worker: int, cs: int) -> I
             f"trajectories end at very different lengths ({workload.low_tokens:,} to {workload.high_tokens:,} tokens "
             f"from the 10th to the 90th percentile): {per_worker} of them may need {2 * joint:.0%} more KV than the "
             "mean says, and SGLang would then evict and compute again; try --calibrate"
+        )
+    if workload.peak_tokens > LEAST_SHRINKING * workload.l_kv_tokens:
+        yield (
+            f"contexts shrink before they end: L_kv counts {workload.l_kv_tokens:,.0f} tokens, those of the last turn, "
+            f"but at their longest they have {workload.peak_tokens:,.0f}: {per_worker} trajectories a worker may not "
+            "fit then, and SGLang would evict and compute again; try --calibrate, or a smaller CS"
         )
     if sizes.context_tokens is not None and workload.longest_tokens > sizes.context_tokens:
         yield (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import reprlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,9 @@ from agentbatch.errors import UsageError
 
 MAX_BYTES = 16 * 2**20
 """A larger file is no model configuration."""
+
+MOST = 2**31 - 1
+"""A larger number is no size of a layer, and sizes made of it would no longer be numbers of bytes."""
 
 SIZES = "or give the sizes yourself: --kv-bytes and --state-bytes (docs/plan.md says where a running server shows them)"
 
@@ -32,7 +36,7 @@ class ModelConfig:
         return self.fields.get(name) is not None
 
     def integer(self, name: str, *, least: int = 1) -> int:
-        """Return a whole number of at least `least`.
+        """Return a whole number of at least `least` and at most `MOST`.
 
         Raises:
             UsageError: missing, or something else.
@@ -44,6 +48,8 @@ class ModelConfig:
         value = self.fields[name]
         if not isinstance(value, int) or isinstance(value, bool) or value < least:
             raise UsageError(f"{self.source}: {name} must be a whole number of at least {least}, not {value!r}")
+        if value > MOST:
+            raise UsageError(f"{self.source}: {name} must be at most {MOST:,}, not {reprlib.repr(value)}")
         return value
 
     def integers(self, name: str) -> tuple[int, ...]:

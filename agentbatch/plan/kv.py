@@ -15,6 +15,10 @@ KvDtype = Literal["auto", "bfloat16", "fp8_e4m3", "fp8_e5m2"]
 KV_DTYPE_BYTES: dict[KvDtype, int] = {"auto": 2, "bfloat16": 2, "fp8_e4m3": 1, "fp8_e5m2": 1}
 
 
+MOST_RANKS = 1024
+"""Larger values of `--tp` are not proposed."""
+
+
 def mla_bytes(config: ModelConfig, *, layers: int, dtype_bytes: int) -> int:
     """Return layers x (kv_lora_rank + qk_rope_head_dim) x dtype: a latent that every rank holds whole.
 
@@ -52,6 +56,8 @@ def mha_bytes(config: ModelConfig, *, layers: int, tp: int, dtype_bytes: int, he
         head_dim = config.integer("head_dim")
     else:
         head_dim = config.integer("hidden_size") // heads
+        if head_dim < 1:
+            raise UsageError(f"{config.source}: a hidden_size below {heads} attention heads leaves no room for a head")
     value_dim = config.integer("v_head_dim") if config.fields.get("v_head_dim") else head_dim
     return layers * max(1, kv_heads // tp) * (head_dim + value_dim) * dtype_bytes
 
@@ -67,7 +73,7 @@ def check_divides(count: int, tp: int, what: str) -> None:
 
 
 def _divisors(count: int) -> list[int]:
-    return [size for size in range(1, count + 1) if count % size == 0]
+    return [size for size in range(1, min(count, MOST_RANKS) + 1) if count % size == 0]
 
 
 def _choices(sizes: list[int]) -> str:

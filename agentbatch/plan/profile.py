@@ -17,6 +17,8 @@ class Profile:
     trajectories: int
     l_kv_tokens: float
     """L_kv(D): prompt + output of the last turn, summed over a trajectory's contexts; mean over trajectories."""
+    peak_tokens: float
+    """The same of each context where it was longest: more than `l_kv_tokens` where prompts shrink before the end."""
     spread: float
     """Standard deviation of that sum over its mean."""
     low_tokens: int
@@ -34,6 +36,15 @@ class Profile:
 def final_tokens(trajectory: TraceTrajectory) -> dict[str, int]:
     """Return prompt + output of the last turn of each context, by role; "" where turns have no role."""
     return {turn.role or "": turn.prompt_tokens + turn.output_tokens for turn in trajectory.turns}  # the last one wins
+
+
+def peak_tokens(trajectory: TraceTrajectory) -> int:
+    """Return prompt + output of the longest turn of each context, summed."""
+    longest: dict[str, int] = {}
+    for turn in trajectory.turns:
+        role = turn.role or ""
+        longest[role] = max(longest.get(role, 0), turn.prompt_tokens + turn.output_tokens)
+    return sum(longest.values())
 
 
 def profile(trajectories: Sequence[TraceTrajectory]) -> Profile:
@@ -55,6 +66,7 @@ def profile(trajectories: Sequence[TraceTrajectory]) -> Profile:
     return Profile(
         trajectories=len(finals),
         l_kv_tokens=mean,
+        peak_tokens=math.fsum(map(peak_tokens, trajectories)) / len(finals),
         spread=math.sqrt(variance) / mean,
         low_tokens=_percentile(finals, 10),
         high_tokens=_percentile(finals, 90),

@@ -9,7 +9,7 @@ Lives here: the keys. Must not live here: the queue (`slots.py`), reading a prof
 
 from __future__ import annotations
 
-import math
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, get_args
@@ -50,7 +50,8 @@ class AdmissionOrder:
         if not self.profile:
             raise ValueError("the profile is empty: it needs the seconds of at least one task key")
         for key, seconds in self.profile.items():
-            if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds < math.inf:
+            number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+            if not number or not 0 <= seconds <= sys.float_info.max:  # a larger int is no float
                 raise ValueError(f"the profile's seconds must be finite and 0 or more, not {seconds!r} for {key!r}")
         object.__setattr__(self, "unknown_s", median(self.profile.values()))
 

@@ -18,6 +18,7 @@ by 1e-16. Two programs that must agree on keys have to compute durations the sam
 from __future__ import annotations
 
 import math
+import sys
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -187,7 +188,7 @@ class EnvironmentOrder:
         for name, width in (("band_s", self.band_s), ("bucket_s", self.bucket_s)):
             if name == "band_s" and width in ("auto", None):
                 continue
-            if isinstance(width, bool) or not isinstance(width, int | float) or not 0.0 < width < math.inf:
+            if isinstance(width, bool) or not isinstance(width, int | float) or not 0.0 < width <= sys.float_info.max:
                 or_auto = " or 'auto'" if name == "band_s" else ""
                 raise ValueError(f"{name} must be a finite number of seconds above 0{or_auto}, not {width!r}")
 

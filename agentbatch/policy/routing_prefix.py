@@ -125,7 +125,8 @@ class RoutingPrefix(Generic[T]):
 
     def admitted(self, request: T) -> None:
         """Move the label of a request that was really admitted to the recent end of A."""
-        self._records.pop(self._rid(request), None)
+        if self._records.pop(self._rid(request), None) is not None:
+            self._settled = False  # retracted before the next pass it may stand where it stood, and must be new again
         label = self._label(request)
         if not label:
             return

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 from agentbatch.errors import UsageError
 
 
@@ -16,6 +18,6 @@ def check_seconds(name: str, value: float) -> float:
     Raises:
         UsageError: it is not; the message names the option.
     """
-    if not is_number(value) or not 0 < value < float("inf"):
+    if not is_number(value) or not 0 < value <= sys.float_info.max:
         raise UsageError(f"{name} must be a positive number of seconds, not {value!r}")
     return value

@@ -16,6 +16,9 @@ from agentbatch.errors import UsageError
 from agentbatch.sim.cost import StepCost
 from agentbatch.sim.records import WorkerConfig
 
+MOST_RATIO = 1_000_000
+"""Nothing is left to KV from far below on."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Preset:
@@ -26,12 +29,15 @@ class Preset:
         provenance: "modelled" (from a published performance model) or "estimated" (scaled by
             specification).
         cost: step times.
-        cache_bytes: M, cache memory per GPU rank.
+        cache_bytes: M, cache memory per GPU rank, finite and > 0.
         kv_bytes: c_kv, bytes per token and rank.
         state_bytes: c_state, bytes per recurrent state and rank.
-        cache_ratio: r of spec Eq. 1, state memory / KV memory, > 0.
+        cache_ratio: r of spec Eq. 1, state memory / KV memory, > 0 and at most a million.
         context_tokens: longest prompt and output together.
         sources: where each figure comes from, by name.
+
+    Raises:
+        UsageError: memory or ratio out of range.
     """
 
     name: str
@@ -43,6 +49,12 @@ class Preset:
     cache_ratio: float
     context_tokens: int
     sources: dict[str, str]
+
+    def __post_init__(self) -> None:
+        if not 0 < self.cache_bytes < math.inf:
+            raise UsageError(f"cache memory must be a positive number of GB, not {self.cache_bytes / 1e9:g}")
+        if not 0 < self.cache_ratio <= MOST_RATIO:
+            raise UsageError(f"a cache ratio must be above 0 and at most {MOST_RATIO:,}, not {self.cache_ratio:g}")
 
     @property
     def kv_tokens(self) -> int:

@@ -26,7 +26,7 @@ from pydantic import ValidationError
 from agentbatch.errors import TraceError
 from agentbatch.events import JobEnded, TurnEnded
 from agentbatch.trace.ledger import Ledger
-from agentbatch.trace.lines import Line, parse, read_lines
+from agentbatch.trace.lines import Line, first_line, parse
 from agentbatch.trace.run import RunFile, read_run
 from agentbatch.trace.workload import TraceTrajectory, TraceTurn, read_workload
 
@@ -48,7 +48,10 @@ class Converted:
         """Sentences about what was left out, for people."""
         notes = []
         if self.not_ok:
-            notes.append(f"{self.not_ok} trajectories of the run did not end well and were left out")
+            notes.append(
+                f"{self.not_ok} trajectories of the run did not end well and were left out; if the run was stopped "
+                "before its end, the long ones are among them, and lengths come out too short"
+            )
         if self.uncounted:
             notes.append(f"{self.uncounted} trajectories without token counts for every turn were left out")
         return tuple(notes)
@@ -69,7 +72,7 @@ def read_converted(path: str | os.PathLike[str]) -> Converted:
     Raises:
         TraceError: likewise.
     """
-    first = next(iter(read_lines(path)), None)
+    first = first_line(path)
     if first is None or not _is_event(first):
         return Converted(trajectories=tuple(read_workload(path)))
     run = read_run(path)

@@ -6,7 +6,9 @@ Lives here: reading bytes and wording complaints. What a line means is for `work
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -55,6 +57,20 @@ def read_lines(path: str | os.PathLike[str]) -> Iterator[Line]:
         raise TraceError(f"{path} is a folder: name a .jsonl file in it") from error
     except OSError as error:
         raise TraceError(f"cannot read {path}: {error.strerror or error}") from error
+
+
+def first_line(path: str | os.PathLike[str]) -> Line | None:
+    """Return the first line of a file that is then read again from its start; None where every line is blank.
+
+    Raises:
+        TraceError: as `read_lines`, or it is a pipe or the like, which would go on behind that line, or later still.
+    """
+    with suppress(OSError):  # `read_lines` says what is wrong
+        mode = os.stat(path).st_mode
+        if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+            name = os.fspath(path)
+            raise TraceError(f"{name} is a pipe or a device, and has to be read twice: write it to a file first")
+    return next(read_lines(path), None)
 
 
 def parse(data: bytes) -> Any:

@@ -14,13 +14,12 @@ import random
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
 
 from agentbatch.errors import TraceError, UsageError
 from agentbatch.policy.admission import median
 from agentbatch.trace.bound import covered_s
 from agentbatch.trace.ledger import Ledger
-from agentbatch.trace.lines import parse_object, read_lines
+from agentbatch.trace.lines import first_line, parse_object
 from agentbatch.trace.run import read_run
 from agentbatch.trace.scaling import check_scale, scale_environment
 from agentbatch.trace.workload import TraceTrajectory, cap, read_workload
@@ -58,7 +57,7 @@ def read_profile(
         TraceError: the file does not read, or holds no trajectory that says how long its task takes.
         UsageError: a cap or the scale is negative or not a number.
     """
-    first = next(iter(islice(read_lines(path), 1)), None)
+    first = first_line(path)
     if first is None:
         raise TraceError(f"{os.fspath(path)} is empty: a profile is the record of a run, or a trace")
     if "event" in parse_object(path, first):

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import math
-
 from agentbatch.errors import UsageError
 from agentbatch.trace.workload import TraceTrajectory
+
+MOST = 1_000_000
+"""Stages of a second would take days: sums of seconds stay exact enough to compare."""
 
 
 def scale_environment(trajectory: TraceTrajectory, factor: float) -> TraceTrajectory:
@@ -15,7 +16,7 @@ def scale_environment(trajectory: TraceTrajectory, factor: float) -> TraceTrajec
 
     Args:
         trajectory: left as it is.
-        factor: finite and >= 0; a person's waits and turns stay as they are.
+        factor: 0 to `MOST`; a person's waits and turns stay as they are.
 
     Raises:
         UsageError: the factor is out of range.
@@ -30,9 +31,9 @@ def scale_environment(trajectory: TraceTrajectory, factor: float) -> TraceTrajec
 
 
 def check_scale(factor: float) -> None:
-    """Raise UsageError unless `factor` is finite and >= 0."""
-    if not 0 <= factor < math.inf:
-        raise UsageError(f"the scale of environment stages must be 0 or more, not {factor!r}")
+    """Raise UsageError unless `factor` is 0 to `MOST`."""
+    if not 0 <= factor <= MOST:
+        raise UsageError(f"the scale of environment stages must be 0 or more, at most {MOST:,}, not {factor!r}")
 
 
 def _times(seconds: float | None, factor: float) -> float | None:

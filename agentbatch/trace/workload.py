@@ -22,11 +22,13 @@ from agentbatch.errors import StartUpError, TraceError, UsageError
 from agentbatch.trace.lines import complaint, invalid, parse_object, read_lines, shown
 
 MAX_TOKENS = 2**31 - 1
+MAX_SECONDS = 1e9
+"""Thirty years: nothing recorded takes longer, and sums stay finite."""
 DIGITS = 6
 """Decimals of written seconds, as in run files."""
 
 Tokens = Annotated[int, Field(ge=0, le=MAX_TOKENS)]
-Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Seconds = Annotated[float, Field(ge=0, le=MAX_SECONDS, allow_inf_nan=False)]
 
 
 def _names(value: Any) -> str | tuple[str, ...]:
@@ -45,7 +47,7 @@ class _Record(BaseModel):
 
 
 class TraceTurn(_Record):
-    """One inference turn and what followed it; seconds are finite and >= 0."""
+    """One inference turn and what followed it; seconds are 0 to `MAX_SECONDS`."""
 
     prompt_tokens: Tokens
     """Length of the whole prompt, its reused part included."""

@@ -16,6 +16,9 @@ from agentbatch.workloads.draws import apportion, weights
 from agentbatch.workloads.footprint import INFERRED, balanced_context
 from agentbatch.workloads.spec import Spread, WorkloadSpec
 
+MOST_TRAJECTORIES = 100_000
+"""Of SWE 8.8 million turns, several GB."""
+
 
 def workload_spec(name: str) -> WorkloadSpec:
     """Return what the workload called `name` is made from.
@@ -37,16 +40,18 @@ def generate(name: str, *, seed: int = 0, trajectories: int | None = None) -> li
     Args:
         name: a key of `WORKLOADS`.
         seed: of all draws; the totals do not depend on it.
-        trajectories: how many, >= 1; by default as published. Requests, output tokens and contexts then have the same
-            means per trajectory, exactly but for rounding the totals to whole numbers.
+        trajectories: how many, 1 to `MOST_TRAJECTORIES`; by default as published. Requests, output tokens and contexts
+            then have the same means per trajectory, exactly but for rounding the totals to whole numbers.
 
     Raises:
-        UsageError: unknown name, or `trajectories` below 1.
+        UsageError: unknown name, or `trajectories` out of range.
     """
     spec = workload_spec(name)
     count = spec.trajectories if trajectories is None else trajectories
     if count < 1:
         raise UsageError(f"a workload has at least 1 trajectory, not {count}")
+    if count > MOST_TRAJECTORIES:
+        raise UsageError(f"a workload has at most {MOST_TRAJECTORIES:,} trajectories, not {count:,}: they fill memory")
     return list(_trajectories(spec, seed, count))
 
 

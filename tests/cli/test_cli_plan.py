@@ -142,6 +142,12 @@ def test_options_that_are_missing(run: Run, trace: Path, config: Path) -> None:
     ).complaint  # fmt: skip
 
 
+@pytest.mark.parametrize(("kv", "state"), [(10**400, 1), (8064, 10**400)])
+def test_sizes_that_no_gpu_has(run: Run, trace: Path, kv: int, state: int) -> None:
+    sizes = ("--kv-bytes", kv, "--state-bytes", state)
+    assert "both at most 1000000000000" in run("plan", trace, "--cache-memory-gb", 70, *sizes).complaint
+
+
 def test_files_that_do_not_do(run: Run, trace: Path, config: Path, tmp_path: Path) -> None:
     asked = ("--tp", 4, "--cache-memory-gb", 70)
     assert "none.json does not exist" in run("plan", trace, "--model-config", tmp_path / "none.json", *asked).complaint

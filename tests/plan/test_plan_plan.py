@@ -183,8 +183,11 @@ def test_warnings_about_the_trace() -> None:
     lone = [*trace(2_000, 300), trajectory("slow", turn(10, 10, infer_s=90_000.0))]
     assert said(make_plan(question(), lone), "only because one trajectory alone takes 90,000 s")
     assert said(make_plan(question(), trace(2_000), notes=["3 were left out"]), "3 were left out")
+    shrinking = [trajectory(f"t{n}", turn(60_000, 0), turn(30_000, 0)) for n in range(300)]
+    plan = make_plan(question(), shrinking)
+    assert said(plan, "counts 30,000 tokens, those of the last turn, but at their longest they have 60,000")
     calm = planned()
-    for part in ("fewer than", "no infer_s", "the model takes", "may need", "only because"):
+    for part in ("shrink", "fewer than", "no infer_s", "the model takes", "may need", "only because"):
         assert not said(calm, part)
 
 

@@ -30,6 +30,12 @@ def test_several_contexts_are_summed_and_counted() -> None:
     assert found.longest_tokens == 781
 
 
+def test_contexts_at_their_longest() -> None:
+    user = [turn(90, 10, role="user_sim"), turn(20, 5, role="user_sim")]
+    shrinking = trajectory("a", turn(700, 80), turn(300, 40), *user)
+    assert profile([shrinking, trajectory("b", turn(100, 0))]).peak_tokens == (780 + 100 + 100) / 2
+
+
 def test_a_turn_of_no_length_at_the_end_counts_as_it_is() -> None:
     assert profile([trajectory("a", turn(10, 5), turn(0, 0)), trajectory("b", turn(4, 0))]).l_kv_tokens == 2
 

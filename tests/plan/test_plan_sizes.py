@@ -146,6 +146,7 @@ def test_a_checkpoint_with_a_kv_type_of_its_own_is_noticed() -> None:
         (LLAMA, 3, "64 attention heads do not divide over --tp 3"),
         (QWEN3_NEXT, 32, "16 key heads of linear attention do not divide over --tp 32"),
         ({**LLAMA, "num_key_value_heads": 6}, 4, "6 KV heads do not divide over --tp 4: use --tp 1 or 2"),
+        ({**LLAMA, "num_attention_heads": 2**31 - 1, "hidden_size": 2**31 - 1}, 2, "use --tp 1"),  # at once
         (FALCON_H1, 4, "2 Mamba groups do not divide over --tp 4"),
         ({**LING_25, "group_norm_size": 2}, 4, "2 norm groups of linear attention (group_norm_size) do not divide"),
     ],
@@ -176,6 +177,8 @@ def without(config: dict[str, Any], name: str) -> dict[str, Any]:
         ({**without(QWEN3_NEXT, "full_attention_interval"), "layer_types": ["sliding"]}, "layer_types must name 48"),
         ({**DEEPSEEK_V3, "index_topk": 2048}, "sparse attention keeps an index"),
         ({**LLAMA, "is_hybrid_swa": True}, "sliding-window layers"),
+        ({**LLAMA, "hidden_size": 63}, "a hidden_size below 64 attention heads leaves no room for a head"),
+        ({**LLAMA, "num_hidden_layers": 10**400}, "num_hidden_layers must be at most 2,147,483,647, not 1000000"),
     ],
 )
 def test_fields_that_are_missing_or_wrong(config: dict[str, Any], said: str) -> None:

@@ -50,6 +50,7 @@ def test_by_hand() -> None:
         (("longest-first", {"a": -1.0}), "finite and 0 or more, not -1.0 for 'a'"),
         (("longest-first", {"a": 1.0, "b": math.nan}), "not nan for 'b'"),
         (("longest-first", {"a": math.inf}), "not inf for 'a'"),
+        (("longest-first", {"a": 10**400}), "not 1000000"),
         (("longest-first", {"a": True}), "not True for 'a'"),
         (("longest-first", {"a": "7"}), "not '7' for 'a'"),
     ],

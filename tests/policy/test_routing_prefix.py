@@ -100,7 +100,8 @@ class Orders(RuleBasedStateMachine):
     @rule(data=st.data())
     def retract(self, data: st.DataObject) -> None:
         ask = self.running.pop(data.draw(st.integers(0, len(self.running) - 1)))
-        self.queue.append(Ask(ask.rid, ask.label, again=True))
+        ask.again = True
+        self.queue.append(ask)  # the same object, as in SGLang
 
     @precondition(lambda self: self.queue)
     @rule(data=st.data())
@@ -164,6 +165,23 @@ def test_a_retracted_request_is_looked_up_again_and_goes_behind_its_equals() -> 
     rp.order(queue)
     assert [ask.rid for ask in queue] == [2, 1]
     assert (rp.statistics().lookups, rp.statistics().relookups) == (2, 1)
+
+
+def test_a_queue_that_was_admitted_whole_and_retracted_whole_is_sorted_anew() -> None:
+    hits = {1: 50, 2: 10}
+    rp = policy(2, lambda ask: hits[ask.rid])
+    for label in "ab":
+        rp.admitted(Ask(0, label))
+    asks = [Ask(1, "a"), Ask(2, "b")]
+    rp.order(asks)
+    assert [ask.rid for ask in asks] == [1, 2]
+    for ask in asks:
+        rp.admitted(ask)
+        ask.again = True
+    hits[2] = 90  # what it computed before it was retracted
+    assert rp.order(asks)
+    assert [ask.rid for ask in asks] == [2, 1]
+    assert (rp.statistics().lookups, rp.statistics().relookups) == (4, 2)
 
 
 def test_requests_without_a_label_share_nothing() -> None:

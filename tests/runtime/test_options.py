@@ -29,6 +29,7 @@ def test_bad_options_are_refused_before_anything_runs() -> None:
         ({"admission": "longest-first", "profile": {1: 1.0, "1": 2.0}}, "two keys of the profile read the same"),
         ({"admission": "longest-first", "profile": ["a"]}, "profile must be a path or a mapping"),
         ({"band_s": 0.0}, "band_s"),
+        ({"band_s": 10**400}, "band_s"),  # an int that is no float
         ({"speedup": 0.0}, "speedup"),
         ({"retries": -1}, "retries"),
         ({"timeout_s": float("nan")}, "timeout_s"),

@@ -1,6 +1,7 @@
 """A run file made a workload again (agentbatch.trace.convert)."""
 
 import json
+import os
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from agentbatch.replay.options import ReplayOptions
 from agentbatch.replay.runner import replay
 from agentbatch.trace import RunFile, TraceTrajectory, TraceTurn
 from agentbatch.trace.convert import Converted, convert, read_converted, read_trajectories
+from agentbatch.trace.profile import read_profile
 
 COUNTS = {"prompt_tokens": 100, "output_tokens": 10}
 
@@ -31,6 +33,14 @@ def only(*events: Event) -> TraceTrajectory:
 def write(path: Path, *events: Event) -> Path:
     path.write_text("".join(json.dumps({"event": event.event, **asdict(event)}) + "\n" for event in events))
     return path
+
+
+@pytest.mark.parametrize("read", [read_converted, read_profile])
+def test_a_pipe_is_refused_since_its_beginning_could_not_be_read_again(read: Any, tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(TraceError, match="pipe is a pipe or a device, and has to be read twice: write it to a file"):
+        read(pipe)
 
 
 def test_turns_stages_and_gaps() -> None:
@@ -116,7 +126,8 @@ def test_what_did_not_end_well_is_left_out_and_counted() -> None:
     assert [one.id for one in made.trajectories] == ["ok"]
     assert (made.not_ok, made.uncounted) == (3, 2)
     assert made.notes == (
-        "3 trajectories of the run did not end well and were left out",
+        "3 trajectories of the run did not end well and were left out; if the run was stopped before its end, the long "
+        "ones are among them, and lengths come out too short",
         "2 trajectories without token counts for every turn were left out",
     )
 

@@ -83,6 +83,7 @@ def test_blank_lines_an_about_line_crlf_and_a_byte_order_mark_are_fine(tmp_path:
         (line(turns=[{**TURN, "output_tokens": 10**30}]), "turns[0].output_tokens", "expected less than or equal"),
         (line(turns=[TURN, {**TURN, "env_s": float("nan")}]), "turns[1].env_s", "expected a finite number, got NaN"),
         (line(turns=[{**TURN, "user_s": float("inf")}]), "turns[0].user_s", "expected a finite number, got Infinity"),
+        (line(turns=[{**TURN, "infer_s": 1e308}]), "turns[0].infer_s", "less than or equal to 1000000000"),
         (line(turns=[{**TURN, "infer_s": -0.1}]), "turns[0].infer_s", "greater than or equal to 0, got -0.1"),
         (line(turns=[{**TURN, "env_s": "3"}]), "turns[0].env_s", 'expected a valid number, got "3"'),
         (line(turns=[{**TURN, "env_name": [1]}]), "turns[0].env_name", "a string or a list of strings, got [1]"),

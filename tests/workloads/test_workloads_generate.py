@@ -156,5 +156,7 @@ def test_every_field_says_where_it_comes_from(name: str) -> None:
 def test_unknown_names_and_counts_are_refused() -> None:
     with pytest.raises(UsageError, match=r"unknown workload 'gaia'; known: swe, bfcl, widesearch, mcp-atlas"):
         generate("gaia")
+    with pytest.raises(UsageError, match="at most 100,000 trajectories, not 999,999,999"):
+        generate("swe", trajectories=999_999_999)
     with pytest.raises(UsageError, match="at least 1 trajectory, not 0"):
         generate("swe", trajectories=0)
