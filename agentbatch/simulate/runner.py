@@ -182,8 +182,8 @@ def _notices(lengths: Lengths, failures: Sequence[TrajectoryEnded], trajectories
         notices.append(
             (
                 "too-large",
-                f"{len(failures)} of {trajectories} trajectories failed, as a server would refuse them (the lower bound "
-                f"counts them whole); the first, {first.key}: {first.error}",
+                f"{len(failures)} of {trajectories} trajectories failed, as a server would refuse them, and the lower "
+                f"bound counts them whole; the first, {first.key}: {first.error}",
             )
         )
     if (difference := lengths.difference()) is not None:
