@@ -93,7 +93,7 @@ def simulate(
             on_event(event)
 
     script = Script(
-        prefixes=SharedPrefixes(workload), routes=routes, inference_only=options.inference_only, lengths=Lengths()
+        prefixes=SharedPrefixes(), routes=routes, inference_only=options.inference_only, lengths=Lengths()
     )
     fleet = _fleet(run, options)
     batch = Batch(
