@@ -1,7 +1,7 @@
 """The beginning that the prompts of one domain share, as pieces that a modelled cache can recognise.
 
-In a replay the text of a shorter beginning is the start of a longer one's, and what a cache keeps of it may end anywhere:
-at a prefill chunk's end, for one. Pieces match only whole, so a beginning comes in blocks of the grid of states.
+In a replay the text of a shorter beginning is the start of a longer one's, and what a cache keeps of it may end
+anywhere, at a prefill chunk's end for one. Pieces match only whole, so a beginning comes in blocks of the states' grid.
 """
 
 from __future__ import annotations
