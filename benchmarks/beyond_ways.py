@@ -186,7 +186,7 @@ def steps_of(workload: Sequence[TraceTrajectory]) -> dict[str, list[Step]]:
     """Return what each trajectory does, by id; the same in every batch, so it is worked out once a workload."""
     if id(workload) not in _STEPS:
         script = Script(
-            prefixes=SharedPrefixes(workload), routes=Routes({"default": 1}), inference_only=False, lengths=Lengths()
+            prefixes=SharedPrefixes(), routes=Routes({"default": 1}), inference_only=False, lengths=Lengths()
         )
         _STEPS[id(workload)] = {one.id: list(script.steps(one)) for one in workload}
     return _STEPS[id(workload)]

@@ -228,7 +228,7 @@ def _sentence(
     longest = max(("inference", "environment", "harness"), key=lambda state: shares[state])
     where = f"{_percent(shares[longest])} of active time is {longest}"
     if kind == "trajectories":
-        return f"no limit binds: nobody waits for admission, and the longest chains decide; {where}"
+        return f"no limit binds for most of the time, and the longest chains decide; {where}"
     if full:
         return f"CS binds, and CE {full[0]!r} is full as well: raise both; {where}"
     return f"CS binds: others wait for admission, and {where}; {worth}"

@@ -47,7 +47,7 @@ class Context:
             self.tokens = min(self._shared_tokens, wanted - 1)  # the last prompt token is always the trajectory's own
             self.transcript = Transcript(self._prefixes.of(self._domain, self._role, self.tokens))
         if wanted > self.tokens:
-            self.transcript.extend([self._prefixes.fresh(wanted - self.tokens)])
+            self.transcript.extend(self._prefixes.own(wanted - self.tokens))
             self.tokens = wanted
         self._recorded_tokens = prompt_tokens
         return self.transcript.upto()

@@ -93,7 +93,7 @@ def simulate(
             on_event(event)
 
     script = Script(
-        prefixes=SharedPrefixes(workload), routes=routes, inference_only=options.inference_only, lengths=Lengths()
+        prefixes=SharedPrefixes(), routes=routes, inference_only=options.inference_only, lengths=Lengths()
     )
     fleet = _fleet(run, options)
     batch = Batch(
@@ -182,8 +182,8 @@ def _notices(lengths: Lengths, failures: Sequence[TrajectoryEnded], trajectories
         notices.append(
             (
                 "too-large",
-                f"{len(failures)} of {trajectories} trajectories failed, as a server would refuse them (the lower "
-                f"bound counts them whole); the first, {first.key}: {first.error}",
+                f"{len(failures)} of {trajectories} trajectories failed, as a server would refuse them, and the lower "
+                f"bound counts them whole; the first, {first.key}: {first.error}",
             )
         )
     if (difference := lengths.difference()) is not None:

@@ -114,7 +114,7 @@ BUSY: dict[str, Any] = {"span_s": 100.0, "cs": 4, "ce": {"default": 1}, "queued_
         ),
         (
             {"inference_s": 100, "queued_s": 0.0}, "trajectories", "few left",
-            "no limit binds: nobody waits for admission, and the longest chains decide; 100 % of active time is "
+            "no limit binds for most of the time, and the longest chains decide; 100 % of active time is "
             "inference",
         ),
         ({"inference_s": 9, "span_s": 9.0, "completions": 2}, "unknown", "", "not known yet: too little has run"),
