@@ -18,7 +18,7 @@ from agentbatch.events import Event, TrajectoryEnded
 from agentbatch.replay.bound import RECORDED
 from agentbatch.report.aggregate import aggregate, merge_notices
 from agentbatch.report.console import complain, say, stdout
-from agentbatch.report.grid import grid_table
+from agentbatch.report.grid import grid_table, varied
 from agentbatch.report.grid_progress import GridProgress
 from agentbatch.report.heat_map import check_axes, check_heat_map, draw_heat_map
 from agentbatch.report.table import binding_lines, figures_table, note_lines, spread_columns
@@ -218,7 +218,7 @@ def _show(cells: Sequence[Cell], runs: Sequence[Run], asked: Asked) -> None:
         stdout().print(grid_table(shown))
         say(stdout(), *note_lines(merge_notices([cell_figures["notices"] for cell_figures in shown])))
     if asked.heat_map is not None:
-        draw_heat_map(asked.heat_map, shown)
+        draw_heat_map(asked.heat_map, shown, varied([cell.parameters for cell in cells]))
         complain(f"note: makespans drawn to {asked.heat_map}")
 
 
