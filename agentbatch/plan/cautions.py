@@ -127,7 +127,8 @@ def environment(advice: EnvironmentAdvice, ce: int | None) -> Iterator[str]:
     if ce is None and advice.longest_chain_s > LONE_CHAIN * advice.all_chains_s:
         yield (
             f"CE {advice.ce} is enough only because one trajectory alone takes {_seconds(advice.longest_chain_s)} s, "
-            f"where all of them, CS at a time, need {_seconds(advice.all_chains_s)} s: a larger CE ends the others sooner"
+            f"where all of them, CS at a time, need {_seconds(advice.all_chains_s)} s: a larger CE ends the others "
+            "sooner"
         )
     if advice.timed_turns < advice.turns:
         yield (
