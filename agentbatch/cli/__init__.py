@@ -48,15 +48,20 @@ def _run(arguments: Sequence[str] | None) -> int:
             if type(error).__name__ == "Abort":
                 return INTERRUPTED
             raise
-        if advice := _advice(error):
+        if advice := _advice(error, sys.argv[1:] if arguments is None else arguments):
             complain(advice)
         return USER_ERROR
     return status if isinstance(status, int) else 0
 
 
-def _advice(error: Exception) -> str:
+def _advice(error: Exception, arguments: Sequence[str]) -> str:
+    from agentbatch.cli.app import app  # noqa: PLC0415 - see _run
+
     message = str(error.format_message()).rstrip(".")  # type: ignore[attr-defined]  # click's, checked by the caller
-    command = getattr(getattr(error, "ctx", None), "command_path", "agentbatch")
+    command = getattr(getattr(error, "ctx", None), "command_path", None)
+    if command is None:  # an option without its value knows of no command
+        names = {one.callback.__name__ for one in app.registered_commands if one.callback}
+        command = " ".join(["agentbatch", *(name for name in arguments[:1] if name in names)])
     return f"{message}; see {command} --help" if message else ""  # the help was shown instead
 
 

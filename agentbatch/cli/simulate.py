@@ -23,6 +23,11 @@ SHAPING = (
 )  # fmt: skip
 """Options that only modelled workers have."""
 
+ELSEWHERE = frozenset(
+    {"trace", "cs", "ce", "inference_only", "preset", "workers", "jobs", "heat_map", "record", "as_json"}
+)
+"""Options that a table's caption has in words, or that change no figure."""
+
 
 def simulate(
     *,
@@ -215,7 +220,7 @@ def simulate(
 
     **Try it:**
 
-    agentbatch simulate sample --cs 12,25,50 --ce 3,5 --env-policy caas,fcfs
+    agentbatch simulate sample --cs 12,25,50 --ce 3,5 --env-policy caas,fcfs --workers 2 --user-cap-s 120
 
     agentbatch simulate swe --cs 49,98,196 --ce none --schedule-policy fcfs,lpm --heat-map swe.png
 
@@ -235,8 +240,8 @@ def simulate(
     simulating.carry_out(
         simulating.Asked(
             trace=trace, limit=limit, env_cap_s=env_cap_s, env_scale=env_scale, user_cap_s=user_cap_s, seed=seed,
-            orders=orders, profile=profile, profile_noise=profile_noise, preset=preset, shaping=shaping, jobs=jobs,
-            heat_map=heat_map, record=record, as_json=as_json,
+            orders=orders, profile=profile, profile_noise=profile_noise, preset=preset, shaping=shaping,
+            given=_given(ctx), jobs=jobs, heat_map=heat_map, record=record, as_json=as_json,
         ),
         Grid(
             cs=several("--cs", cs, whole),
@@ -254,3 +259,14 @@ def simulate(
             label_capacity=label_capacity, seed=seed,
         ),
     )  # fmt: skip
+
+
+def _given(ctx: typer.Context) -> dict[str, str]:
+    """Return the options that are not at their defaults, as a command line has them, by parameter."""
+    given = {}
+    for option in ctx.command.params:
+        name, flag, value = str(option.name), option.opts[0], ctx.params.get(str(option.name))
+        if name not in ELSEWHERE and value is not None and value != option.default:
+            text = f"{value:g}" if isinstance(value, float) else value
+            given[name] = flag if value is True else f"{flag} {text}"
+    return given

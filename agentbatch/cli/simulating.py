@@ -18,7 +18,7 @@ from agentbatch.events import Event, TrajectoryEnded
 from agentbatch.replay.bound import RECORDED
 from agentbatch.report.aggregate import aggregate, merge_notices
 from agentbatch.report.console import complain, say, stdout
-from agentbatch.report.grid import grid_table
+from agentbatch.report.grid import alike_line, caption, grid_table, varied
 from agentbatch.report.grid_progress import GridProgress
 from agentbatch.report.heat_map import check_axes, check_heat_map, draw_heat_map
 from agentbatch.report.table import binding_lines, figures_table, note_lines, spread_columns
@@ -53,6 +53,8 @@ class Asked:
     """As given; None leaves the choice to the workload."""
     shaping: Sequence[str]
     """Options that shape modelled workers, as far as given."""
+    given: Mapping[str, str]
+    """Options that are not at their defaults, as a command line has them, by parameter."""
     jobs: int | None
     heat_map: Path | None
     record: Path | None
@@ -90,9 +92,9 @@ def carry_out(asked: Asked, grid: Grid) -> None:
             _simulate(workload, options, asked, runs, progress)
     except KeyboardInterrupt:
         complain(f"interrupted after {len(runs)} of {len(options)} simulations")
-        _show(cells, runs, asked)
+        _show(cells, runs, asked, len(workload))
         raise
-    _show(cells, runs, asked)
+    _show(cells, runs, asked, len(workload))
 
 
 def _workload(asked: Asked) -> list[TraceTrajectory]:
@@ -200,7 +202,7 @@ def _recorded(
         return simulate(workload, options, on_event=listen)
 
 
-def _show(cells: Sequence[Cell], runs: Sequence[Run], asked: Asked) -> None:
+def _show(cells: Sequence[Cell], runs: Sequence[Run], asked: Asked, trajectories: int) -> None:
     """Print the figures of every cell that has any, on stdout; nothing where none has."""
     if not runs:
         return
@@ -209,20 +211,24 @@ def _show(cells: Sequence[Cell], runs: Sequence[Run], asked: Asked) -> None:
         mine = sorted((run for run in runs if run.place // asked.orders == number), key=lambda run: run.place)
         if mine:
             shown.append({**cell.parameters, **aggregate([run.to_dict() for run in mine])})
+    axes = varied([cell.parameters for cell in cells])
+    shared = caption(cells[0].parameters, axes, asked.given)
     if asked.as_json:
         for cell_figures in shown:
             typer.echo(json.dumps(cell_figures))
     elif len(cells) == 1:
-        _show_one(shown[0], runs)
+        _show_one(shown[0], runs, shared)
     else:
-        stdout().print(grid_table(shown))
-        say(stdout(), *note_lines(merge_notices([cell_figures["notices"] for cell_figures in shown])))
+        console = stdout()
+        console.print(grid_table(shown, axes, caption=shared, width=console.width))
+        alike = alike_line(list({cell.parameters["cs"] for cell in cells}), trajectories)
+        say(console, *alike, *note_lines(merge_notices([cell_figures["notices"] for cell_figures in shown])))
     if asked.heat_map is not None:
-        draw_heat_map(asked.heat_map, shown)
+        draw_heat_map(asked.heat_map, shown, axes)
         complain(f"note: makespans drawn to {asked.heat_map}")
 
 
-def _show_one(figures: Mapping[str, Any], runs: Sequence[Run]) -> None:
+def _show_one(figures: Mapping[str, Any], runs: Sequence[Run], shared: str) -> None:
     failures = [failure for run in runs for failure in run.result.failures]
     for failed in failures[:SHOWN_FAILURES]:
         complain(f"trajectory {failed.key} failed: {failed.error}")
@@ -230,7 +236,7 @@ def _show_one(figures: Mapping[str, Any], runs: Sequence[Run]) -> None:
         complain(f"{len(failures) - SHOWN_FAILURES} more trajectories failed")
     console = stdout()
     columns: Mapping[str, Mapping[str, Any]] = {"simulated": figures} if len(runs) == 1 else spread_columns(figures)
-    console.print(figures_table(columns))
+    console.print(figures_table(columns, caption=shared))
     if len(runs) > 1:
         makespans = "  ".join(f"{one['makespan_s']:,.0f}" for one in figures["orders"])
         say(console, f"makespan of each order, s: {makespans}")

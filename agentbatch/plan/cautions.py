@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from agentbatch.plan.commands import SLOT_HEADER, ratio_text
 from agentbatch.plan.environment import EnvironmentAdvice
@@ -13,6 +13,9 @@ from agentbatch.policy.capacity import Footprint, PoolSizes, capacity
 
 DEFAULT_RATIO = 0.9
 """SGLang's `--mamba-full-memory-ratio` where nobody gives one."""
+
+LEAST_LOSS = 0.1
+"""Share of the planned trajectories that SGLang's default ratio must lose to be warned of."""
 
 LEAST_SPREAD = 0.1
 """Relative standard deviation of what floor(C) trajectories need together, from which on the mean misleads."""
@@ -34,9 +37,9 @@ GATEWAY = (
 
 
 def default_ratio(memory_bytes: float, need: Footprint, planned: int) -> Iterator[str]:
-    """Warn where SGLang's default ratio would hold fewer trajectories than planned (sglang#25993, #31643)."""
+    """Warn where SGLang's default ratio would hold far fewer trajectories than planned (sglang#25993, #31643)."""
     held = capacity(memory_bytes, DEFAULT_RATIO, need)
-    if held.whole < planned:
+    if planned - held.whole >= LEAST_LOSS * planned:
         pool = {"kv": "KV cache", "state": "recurrent-state pool"}[held.limited_by]
         yield (
             f"SGLang's default --mamba-full-memory-ratio {DEFAULT_RATIO} would starve the {pool}: {held.whole} "
@@ -54,20 +57,29 @@ def pinned(ratio: float, by_ratio: PoolSizes, needed: int, per_worker: int, s_st
         )
 
 
-def lengths(workload: Profile, sizes: ModelSizes, per_worker: int, cs: int) -> Iterator[str]:
-    """Warn of lengths that a mean does not tell, contexts the model was not made for, and a short trace."""
+def lengths(workload: Profile, sizes: ModelSizes, per_worker: int, cs: int, *, calibrate: bool) -> Iterator[str]:
+    """Warn of lengths that a mean does not tell, contexts the model was not made for, and a short trace.
+
+    Args:
+        workload: lengths of the trace.
+        sizes: of the model.
+        per_worker: trajectories that a worker holds.
+        cs: of all workers.
+        calibrate: advise --calibrate: there is a ratio to calibrate, and it has not been yet.
+    """
+    advice = ["--calibrate"] if calibrate else []
     joint = workload.spread / math.sqrt(per_worker)
     if joint > LEAST_SPREAD:
         yield (
             f"trajectories end at very different lengths ({workload.low_tokens:,} to {workload.high_tokens:,} tokens "
             f"from the 10th to the 90th percentile): {per_worker} of them may need {2 * joint:.0%} more KV than the "
-            "mean says, and SGLang would then evict and compute again; try --calibrate"
+            "mean says, and SGLang would then evict and compute again" + _try(advice)
         )
     if workload.peak_tokens > LEAST_SHRINKING * workload.l_kv_tokens:
         yield (
             f"contexts shrink before they end: L_kv counts {workload.l_kv_tokens:,.0f} tokens, those of the last turn, "
             f"but at their longest they have {workload.peak_tokens:,.0f}: {per_worker} trajectories a worker may not "
-            "fit then, and SGLang would evict and compute again; try --calibrate, or a smaller CS"
+            "fit then, and SGLang would evict and compute again" + _try([*advice, "a smaller CS"])
         )
     if sizes.context_tokens is not None and workload.longest_tokens > sizes.context_tokens:
         yield (
@@ -81,6 +93,10 @@ def lengths(workload: Profile, sizes: ModelSizes, per_worker: int, cs: int) -> I
         )
 
 
+def _try(advice: Sequence[str]) -> str:
+    return f"; try {', or '.join(advice)}" if advice else ""
+
+
 def model(sizes: ModelSizes, *, kv_type_given: bool) -> Iterator[str]:
     """Say that no ratio applies, or that the checkpoint has a type of its own for KV."""
     if sizes.state_bytes is None:
@@ -90,6 +106,11 @@ def model(sizes: ModelSizes, *, kv_type_given: bool) -> Iterator[str]:
             "the checkpoint names a type for its KV cache, which SGLang may use; c_kv here is that of two bytes a "
             "number: say which it is with --kv-cache-dtype"
         )
+
+
+def _seconds(value: float) -> str:
+    """Return seconds as a sentence has them: whole, or with a decimal where those would look alike."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:,.1f}"
 
 
 def environment(advice: EnvironmentAdvice, ce: int | None) -> Iterator[str]:
@@ -105,8 +126,9 @@ def environment(advice: EnvironmentAdvice, ce: int | None) -> Iterator[str]:
         )
     if ce is None and advice.longest_chain_s > LONE_CHAIN * advice.all_chains_s:
         yield (
-            f"CE {advice.ce} is enough only because one trajectory alone takes {advice.longest_chain_s:,.0f} s, where "
-            f"all of them, CS at a time, need {advice.all_chains_s:,.0f} s: a larger CE ends the others sooner"
+            f"CE {advice.ce} is enough only because one trajectory alone takes {_seconds(advice.longest_chain_s)} s, "
+            f"where all of them, CS at a time, need {_seconds(advice.all_chains_s)} s: a larger CE ends the others "
+            "sooner"
         )
     if advice.timed_turns < advice.turns:
         yield (

@@ -46,7 +46,10 @@ class Plan:
         return (*chain(
             cautions.model(asked.sizes, kv_type_given=asked.deployment.kv_dtype != "auto"),
             self._pool_cautions(),
-            cautions.lengths(self.workload, asked.sizes, split.per_worker, split.cs),
+            cautions.lengths(
+                self.workload, asked.sizes, split.per_worker, split.cs,
+                calibrate=self.balanced is not None and self.calibration is None,
+            ),
             cautions.environment(self.environment, asked.ce),
             self.notes,
             (cautions.PLUGIN,),

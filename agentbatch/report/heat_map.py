@@ -17,10 +17,17 @@ from agentbatch.report.grid import AXES, value_text, varied
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.colors import Normalize
+    from matplotlib.figure import Figure
 
 MOST_PANELS = 30
 ACROSS = 3
 """Panels in a row."""
+
+LEAST_SPREAD = 1.05
+"""Factor that the colours span either side of the middle, at least."""
+
+GREY = "0.8"
+"""Where there is no makespan to compare: trajectories failed, or the simulation did not run."""
 
 
 def check_heat_map(path: Path) -> None:
@@ -54,47 +61,75 @@ def check_axes(cells: Sequence[Mapping[str, Any]]) -> None:
         raise UsageError(f"--heat-map would draw {panels} panels, {MOST_PANELS} at most: vary fewer options at once")
 
 
-def draw_heat_map(path: Path, cells: Sequence[Mapping[str, Any]]) -> None:
-    """Draw the makespans of `cells`, parameters and figures of each, to a PNG file; overwrites it."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415 - see check_heat_map
-    from matplotlib.colors import LogNorm  # noqa: PLC0415 - likewise
-    from matplotlib.figure import Figure  # noqa: PLC0415 - likewise
+def draw_heat_map(path: Path, cells: Sequence[Mapping[str, Any]], axes: Sequence[str]) -> None:
+    """Draw the makespans of `cells`, parameters and figures of each, to a PNG file; overwrites it.
 
-    across, down, rest = _sides(varied(cells))
+    Args:
+        path: of the file.
+        cells: those that are done, at least one.
+        axes: what varies over the whole grid, at least one; see `varied`.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415 - see check_heat_map
+
+    figure = heat_map(cells, axes)
+    FigureCanvasAgg(figure)
+    figure.savefig(path, format="png", dpi=120)
+
+
+def heat_map(cells: Sequence[Mapping[str, Any]], axes: Sequence[str]) -> Figure:
+    """Return the picture; see `draw_heat_map`."""
+    from matplotlib.figure import Figure  # noqa: PLC0415 - see check_heat_map
+
+    across, down, rest = _sides(axes)
     columns, rows = _values(cells, across), _values(cells, down)
     panels = list(product(*(_values(cells, axis) for axis in rest)))
-    found = {tuple(value_text(cell[axis]) for axis in (across, down, *rest)): cell["makespan_s"] for cell in cells}
-    seconds = [one for one in found.values() if one]
-    if not seconds:
-        raise UsageError("--heat-map: no simulation had a makespan to draw")
-    norm = LogNorm(min(seconds), max(*seconds, min(seconds) * 1.001))
+    found = {tuple(value_text(cell[axis]) for axis in (across, down, *rest)): cell for cell in cells}
+    norm = _scale([cell["makespan_s"] for cell in cells if cell["makespan_s"] and not cell["failed"]])
     wide = min(len(panels), ACROSS)
     high = math.ceil(len(panels) / wide)
     size = (wide * (1.6 + 0.9 * len(columns)) + 0.8, high * (1.4 + 0.5 * len(rows)) + 0.6)
     figure = Figure(figsize=size, layout="constrained")
-    FigureCanvasAgg(figure)
     for place, panel in enumerate(panels, 1):
-        axes = figure.add_subplot(high, wide, place)
-        grid = [[found.get((column, row, *panel)) for column in columns] for row in rows]
-        _panel(axes, grid, norm)
-        axes.set_xticks(range(len(columns)), columns)
-        axes.set_yticks(range(len(rows)), rows)
-        axes.set_xlabel(AXES[across])
-        axes.set_ylabel(AXES[down])
-        axes.set_title(", ".join(f"{AXES[axis]} {value}" for axis, value in zip(rest, panel, strict=True)), fontsize=9)
+        drawn = figure.add_subplot(high, wide, place)
+        _panel(drawn, [[found.get((column, row, *panel)) for column in columns] for row in rows], norm)
+        drawn.set_xticks(range(len(columns)), columns)
+        drawn.set_yticks(range(len(rows)), rows)
+        drawn.set_xlabel(AXES[across])
+        drawn.set_ylabel(AXES[down])
+        drawn.set_title(", ".join(f"{AXES[axis]} {value}" for axis, value in zip(rest, panel, strict=True)), fontsize=9)
     figure.suptitle("makespan, s")
-    figure.savefig(path, format="png", dpi=120)
+    return figure
 
 
-def _panel(axes: Axes, grid: list[list[float | None]], norm: Normalize) -> None:
-    missing = math.nan
-    axes.imshow([[missing if one is None else one for one in row] for row in grid], norm=norm, cmap="viridis_r",
-                aspect="auto")  # fmt: skip
-    for row, values in enumerate(grid):
-        for column, value in enumerate(values):
-            text = "–" if value is None else f"{value:,.0f}"
-            dark = value is not None and float(norm(value)) > 0.6
-            axes.text(column, row, text, ha="center", va="center", fontsize=8, color="white" if dark else "black")
+def _scale(seconds: Sequence[float]) -> Normalize:
+    """Return the colours of makespans: `LEAST_SPREAD` either side of the middle at least, so that noise looks flat."""
+    from matplotlib.colors import LogNorm  # noqa: PLC0415 - see check_heat_map
+
+    low, high = min(seconds, default=1.0), max(seconds, default=1.0)
+    middle = math.sqrt(low * high)
+    return LogNorm(min(low, middle / LEAST_SPREAD), max(high, middle * LEAST_SPREAD))
+
+
+def _panel(axes: Axes, grid: list[list[Mapping[str, Any] | None]], norm: Normalize) -> None:
+    axes.set_facecolor(GREY)
+    seconds = [[math.nan if cell is None or cell["failed"] else cell["makespan_s"] or math.nan for cell in row]
+               for row in grid]  # fmt: skip
+    axes.imshow(seconds, norm=norm, cmap="viridis_r", aspect="auto")
+    for row, cells in enumerate(grid):
+        for column, cell in enumerate(cells):
+            shade = seconds[row][column]
+            dark = not math.isnan(shade) and float(norm(shade)) > 0.6
+            axes.text(
+                column, row, _cell_text(cell), ha="center", va="center", fontsize=8, color="white" if dark else "black"
+            )
+
+
+def _cell_text(cell: Mapping[str, Any] | None) -> str:
+    if cell is None:
+        return "–"
+    if cell["failed"]:
+        return f"{math.ceil(cell['failed']):,} failed"
+    return "–" if cell["makespan_s"] is None else f"{cell['makespan_s']:,.0f}"
 
 
 def _sides(axes: Sequence[str]) -> tuple[str, str, list[str]]:

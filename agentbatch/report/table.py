@@ -87,6 +87,7 @@ def figures_table(
     *,
     rows: Sequence[str] | None = None,
     title: str | None = None,
+    caption: str | None = None,
     compare: bool = False,
 ) -> Table:
     """Lay figures side by side.
@@ -95,9 +96,10 @@ def figures_table(
         columns: by heading, figures as `Summary.to_dict()` gives them; None and missing ones show as a dash.
         rows: keys to show, in this order; all by default.
         title: heading of the table.
+        caption: what stands below it.
         compare: add a row that compares every makespan with the first.
     """
-    table = Table(title=title, title_justify="left", title_style="bold")
+    table = Table(title=title, title_justify="left", title_style="bold", caption=caption, caption_justify="left")
     table.add_column("")
     for name in columns:
         table.add_column(name, justify="right", overflow="fold")

@@ -7,6 +7,7 @@ import pytest
 from plan_configs import KIMI, LING_3, LLAMA, trajectory, turn
 
 from agentbatch.errors import UsageError
+from agentbatch.plan.cautions import DEFAULT_RATIO, default_ratio
 from agentbatch.plan.config import parse_config
 from agentbatch.plan.models import model_sizes
 from agentbatch.plan.modes import slots_per_request
@@ -14,7 +15,7 @@ from agentbatch.plan.plan import Plan, make_plan, refine
 from agentbatch.plan.question import GB, Question
 from agentbatch.plan.sizes import Deployment
 from agentbatch.plan.split import Split
-from agentbatch.policy.capacity import pool_sizes
+from agentbatch.policy.capacity import capacity, pool_sizes
 
 SWE_TOKENS, BFCL_TOKENS = 82_365, 3_127
 """Lengths at which Ling-3.0-Flash on TP 4 has the paper's r_bal, 0.0858 and 2.26 (sglang.md infers 78k and 3.1k)."""
@@ -91,6 +92,33 @@ def test_no_word_on_the_default_ratio_where_it_holds_as_many() -> None:
     plan = planned(round(BFCL_TOKENS * 2.26 / 0.9))
     assert plan.balanced == pytest.approx(0.9, rel=0.001)
     assert not said(plan, "would starve")
+
+
+def test_no_word_on_the_default_ratio_for_less_than_a_tenth() -> None:
+    need = planned().need
+    held = capacity(LING_GB * GB, DEFAULT_RATIO, need).whole  # 56
+    assert list(default_ratio(LING_GB * GB, need, held + 5)) == []
+    assert len(list(default_ratio(LING_GB * GB, need, held + 7))) == 1
+
+
+def test_calibrate_is_advised_where_there_is_a_ratio_that_was_not_calibrated() -> None:
+    shrinking = [trajectory(f"t{n}", turn(60_000, 0), turn(30_000, 0)) for n in range(300)]
+    plan = make_plan(question(), shrinking)
+    assert said(plan, "compute again; try --calibrate, or a smaller CS")
+    calibrated = refine(plan, shrinking, lambda split: 100.0)
+    assert said(calibrated, "compute again; try a smaller CS")
+    uneven = [*trace(2_000, 50), *trace(60_000, 9)]
+    wide = make_plan(question(gb=2), uneven)
+    assert said(wide, "compute again; try --calibrate")
+    for other in (calibrated, refine(wide, uneven, lambda split: 100.0), make_plan(question(LLAMA, gb=70), uneven)):
+        assert not said(other, "--calibrate")
+
+
+def test_a_lone_chain_of_a_second_is_told_from_all() -> None:
+    lone = [*trace(2_000, 300, infer_s=0.0), trajectory("slow", turn(10, 10, infer_s=20.0))]
+    plan = make_plan(question(), lone)
+    advice = replace(plan.environment, longest_chain_s=1.2, all_chains_s=0.5)
+    assert said(replace(plan, environment=advice), "takes 1.2 s, where all of them, CS at a time, need 0.5 s")
 
 
 def test_a_state_pool_below_c_s_plus_one_is_pinned() -> None:
