@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from agentbatch.report.grid import varied
 from agentbatch.report.heat_map import draw_heat_map
 from benchmarks.results import mcp, page, ratios, routing, speed, swe
 from benchmarks.results.ask import Record, carry_out
@@ -67,8 +68,8 @@ def draw(path: Path, records: Sequence[Record]) -> None:
     same = {"ce": None, "cache_ratio": swe.RATIO, "routing": "lbch", "env_policy": "caas", "admission": "fifo"}
     cells = [
         {**same, "cs": one["cs"], "schedule_policy": one.get("schedule_policy", "routing-prefix"),
-         "makespan_s": one["makespan_s"]}
+         "makespan_s": one["makespan_s"], "failed": one["failed"]}
         for one in records
         if one["table"] == "swe" and "seed" not in one
     ]  # fmt: skip
-    draw_heat_map(path, cells)
+    draw_heat_map(path, cells, varied(cells))

@@ -78,13 +78,13 @@ def test_limits_by_name_policy_widths_and_unified_reach_the_run(run: Any, trace:
     ).status == 0  # fmt: skip
     asked = started(first)
     assert (asked.cs, dict(asked.ce), asked.env_policy) == (4, {"default": 3, "bash": 2}, "fcfs")
-    assert (asked.band_s, asked.bucket_s, asked.unified) == (12.0, 0.5, False)
+    assert (asked.band_s, asked.bucket_s, asked.unified) == (None, 0.5, False)  # fcfs has no bands
     assert {job.resource for job in read_run(first).events if isinstance(job, JobEnded)} == {"default", "bash"}
-    assert (
-        run("replay", trace, *against, "--cs", 4, "--ce", "default=3,bash=2", "--unified", "--record", second).status
-        == 0
-    )
-    assert (started(second).cs, started(second).unified) == (2, True)
+    assert run(
+        "replay", trace, *against, "--cs", 4, "--ce", "default=3,bash=2", "--unified", "--band-s", 12,
+        "--record", second,
+    ).status == 0  # fmt: skip
+    assert (started(second).cs, started(second).unified, started(second).band_s) == (2, True, 12.0)
 
 
 def test_orders_give_mean_range_and_each_of_them(run: Any, trace: Path, against: list[str]) -> None:
