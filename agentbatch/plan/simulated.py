@@ -39,7 +39,8 @@ def simulated_makespan(
         worker = WorkerConfig(
             cost=engine.cost, kv_tokens=split.kv_tokens, state_slots=split.state_slots,
             slots_per_request=slots_per_request(question.mode, overlap=question.overlap), state_mode=question.mode,
-            max_running_requests=split.per_worker, schedule_policy="routing-prefix",
+            overlap=question.overlap and question.mode != "no_buffer", max_running_requests=split.per_worker,
+            schedule_policy="routing-prefix",
         )  # fmt: skip
         options = SimulateOptions(
             cs=split.cs, ce={"default": ce or 1}, inference_only=ce is None, workers=worker_names(question.workers),
