@@ -7,10 +7,11 @@ from typing import Annotated, Literal
 
 import typer
 
+from agentbatch.cli.shared import LIMITS, WORKLOAD, AsJson, EnvCapS
 from agentbatch.errors import UsageError
 from agentbatch.sim import PRESETS
 
-MODEL, SERVER, LIMITS, OUTPUT = "Model", "Server", "Limits and workload", "Output"
+MODEL, SERVER = "Model", "Server"
 
 
 def plan(
@@ -49,7 +50,7 @@ def plan(
             rich_help_panel=SERVER,
             show_default=False,
         ),
-    ] = ...,  # type: ignore[assignment]  # typer's mark of an option that must be given
+    ],
     workers: Annotated[int, typer.Option(help="Replicas of the server.", rich_help_panel=SERVER)] = 1,
     mode: Annotated[
         Literal["no_buffer", "extra_buffer", "extra_buffer_lazy"],
@@ -80,16 +81,10 @@ def plan(
         int | None,
         typer.Option(help="Your own limit on environment stages; by default advised.", rich_help_panel=LIMITS),
     ] = None,
-    env_cap_s: Annotated[
-        float,
-        typer.Option(
-            help="Longest environment stage; longer ones mostly waited for a person's approval.",
-            rich_help_panel=LIMITS,
-        ),
-    ] = 120.0,
+    env_cap_s: EnvCapS = 120.0,
     user_cap_s: Annotated[
         float,
-        typer.Option(help="Longest wait for a person (user_s); a batch has none.", rich_help_panel=LIMITS),
+        typer.Option(help="Longest wait for a person (user_s); a batch has none.", rich_help_panel=WORKLOAD),
     ] = 120.0,
     calibrate: Annotated[
         bool,
@@ -104,10 +99,7 @@ def plan(
             rich_help_panel=LIMITS,
         ),
     ] = None,
-    as_json: Annotated[
-        bool,
-        typer.Option("--json", help="Print one JSON object on stdout instead of the table.", rich_help_panel=OUTPUT),
-    ] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Choose CS, CE and SGLang's cache ratio for batches like the ones you have recorded.
 

@@ -9,6 +9,20 @@ import typer
 
 from agentbatch.cli.limits import parse_band, parse_limits
 from agentbatch.cli.named import find_trace
+from agentbatch.cli.shared import (
+    LIMITS,
+    OUTPUT,
+    WORKLOAD,
+    Alpha,
+    AsJson,
+    BandS,
+    BucketS,
+    EnvCapS,
+    Limit,
+    ProfileNoise,
+    Unified,
+    UserCapS,
+)
 from agentbatch.errors import UsageError
 from agentbatch.policy.admission import Admission
 from agentbatch.policy.caas import EnvironmentPolicy
@@ -16,9 +30,7 @@ from agentbatch.policy.lbch import ALPHA
 from agentbatch.replay.options import ReplayOptions
 from agentbatch.sim import DEFAULT_PRESET, POLICIES, PRESETS
 
-AGAINST, LIMITS, WORKLOAD, EMULATED, OUTPUT = (
-    "What to replay against", "Limits and order", "Workload", "Emulated workers (with --emulate)", "Output",
-)  # fmt: skip
+AGAINST, EMULATED = "What to replay against", "Emulated workers (with --emulate)"
 
 
 def replay(
@@ -63,12 +75,7 @@ def replay(
             rich_help_panel=LIMITS,
         ),
     ] = "3",
-    unified: Annotated[
-        bool,
-        typer.Option(
-            "--unified", help="The baseline, one gate for both: CS = min(cs, smallest ce).", rich_help_panel=LIMITS
-        ),
-    ] = False,
+    unified: Unified = False,
     env_policy: Annotated[
         EnvironmentPolicy,
         typer.Option(
@@ -77,17 +84,8 @@ def replay(
             rich_help_panel=LIMITS,
         ),
     ] = "caas",
-    band_s: Annotated[
-        str | None,
-        typer.Option(
-            help="Bands of asking time, seconds (Eq. 13), or auto: as wide as jobs wait, from 30 s up, with depth from "
-            "300 s. By default 30 for caas and auto for depth.",
-            rich_help_panel=LIMITS,
-        ),
-    ] = None,
-    bucket_s: Annotated[
-        float, typer.Option(help="CAAS cost bucket dI, seconds (Eq. 15).", rich_help_panel=LIMITS)
-    ] = 1.0,
+    band_s: BandS = None,
+    bucket_s: BucketS = 1.0,
     admission: Annotated[
         Admission,
         typer.Option(help="Order of admission; longest-first goes by --profile.", rich_help_panel=LIMITS),
@@ -99,13 +97,7 @@ def replay(
             rich_help_panel=LIMITS,
         ),
     ] = None,
-    profile_noise: Annotated[
-        float,
-        typer.Option(
-            help="Blur the profile: sigma of a log-normal factor on each entry, seeded by --seed and order.",
-            rich_help_panel=LIMITS,
-        ),
-    ] = 0.0,
+    profile_noise: ProfileNoise = 0.0,
     routing: Annotated[
         Literal["lbch", "consistent-hash", "random"],
         typer.Option(
@@ -113,23 +105,10 @@ def replay(
             rich_help_panel=LIMITS,
         ),
     ] = "lbch",
-    alpha: Annotated[
-        float, typer.Option(help="LBCH load bound, times an equal share (Eq. 9); at least 1.", rich_help_panel=LIMITS)
-    ] = ALPHA,
-    limit: Annotated[
-        int | None, typer.Option(help="Only the first N trajectories of the file.", rich_help_panel=WORKLOAD)
-    ] = None,
-    env_cap_s: Annotated[
-        float,
-        typer.Option(
-            help="Longest environment stage; longer ones mostly waited for a person's approval.",
-            rich_help_panel=WORKLOAD,
-        ),
-    ] = 120.0,
-    user_cap_s: Annotated[
-        float | None,
-        typer.Option(help="Longest wait for a person (user_s); by default as recorded.", rich_help_panel=WORKLOAD),
-    ] = None,
+    alpha: Alpha = ALPHA,
+    limit: Limit = None,
+    env_cap_s: EnvCapS = 120.0,
+    user_cap_s: UserCapS = None,
     inference_only: Annotated[
         bool,
         typer.Option("--inference-only", help="Skip environment stages and people's waits.", rich_help_panel=WORKLOAD),
@@ -171,10 +150,7 @@ def replay(
             rich_help_panel=OUTPUT,
         ),
     ] = None,
-    as_json: Annotated[
-        bool,
-        typer.Option("--json", help="Print one JSON object on stdout instead of the table.", rich_help_panel=OUTPUT),
-    ] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Replay recorded trajectories and report how long the batch took, and why.
 

@@ -8,6 +8,19 @@ from typing import Annotated, Literal, get_args
 import typer
 
 from agentbatch.cli.limits import parse_band
+from agentbatch.cli.shared import (
+    LIMITS,
+    OUTPUT,
+    WORKLOAD,
+    Alpha,
+    BandS,
+    BucketS,
+    EnvCapS,
+    Limit,
+    ProfileNoise,
+    Unified,
+    UserCapS,
+)
 from agentbatch.cli.values import one_of, parse_limit_sets, positive, several, whole, whole_or_none
 from agentbatch.errors import UsageError
 from agentbatch.policy.admission import Admission
@@ -15,7 +28,7 @@ from agentbatch.policy.caas import EnvironmentPolicy
 from agentbatch.policy.lbch import ALPHA
 from agentbatch.sim import DEFAULT_PRESET, POLICIES, PRESETS
 
-LIMITS, WORKLOAD, ENGINE, OUTPUT = "Limits and order", "Workload", "Modelled workers", "Output"
+ENGINE = "Modelled workers"
 
 SHAPING = (
     "workers", "cache_ratio", "cache_memory_gb", "schedule_policy", "routing", "alpha", "mode", "max_states_per_path",
@@ -45,19 +58,15 @@ def simulate(
         str, typer.Option(help="Trajectories active at once: N, or several, N,N,…", rich_help_panel=LIMITS)
     ] = "50",
     ce: Annotated[
-        list[str],
+        list[str] | None,
         typer.Option(
             help="Environment stages at once: N, several N,N,…, or none to simulate inference only. Limits by "
             "env_name, name=N,name=N, are one value: give --ce again for more.",
             rich_help_panel=LIMITS,
+            show_default="3",
         ),
-    ] = ["3"],  # noqa: B006 - typer's own way
-    unified: Annotated[
-        bool,
-        typer.Option(
-            "--unified", help="The baseline, one gate for both: CS = min(cs, smallest ce).", rich_help_panel=LIMITS
-        ),
-    ] = False,
+    ] = None,
+    unified: Unified = False,
     env_policy: Annotated[
         str,
         typer.Option(
@@ -66,17 +75,8 @@ def simulate(
             rich_help_panel=LIMITS,
         ),
     ] = "caas",
-    band_s: Annotated[
-        str | None,
-        typer.Option(
-            help="Bands of asking time, seconds (Eq. 13), or auto: as wide as jobs wait, from 30 s up, with depth from "
-            "300 s. By default 30 for caas and auto for depth.",
-            rich_help_panel=LIMITS,
-        ),
-    ] = None,
-    bucket_s: Annotated[
-        float, typer.Option(help="CAAS cost bucket dI, seconds (Eq. 15).", rich_help_panel=LIMITS)
-    ] = 1.0,
+    band_s: BandS = None,
+    bucket_s: BucketS = 1.0,
     admission: Annotated[
         str,
         typer.Option(
@@ -91,13 +91,7 @@ def simulate(
             rich_help_panel=LIMITS,
         ),
     ] = None,
-    profile_noise: Annotated[
-        float,
-        typer.Option(
-            help="Blur the profile: sigma of a log-normal factor on each entry, seeded by --seed and order.",
-            rich_help_panel=LIMITS,
-        ),
-    ] = 0.0,
+    profile_noise: ProfileNoise = 0.0,
     routing: Annotated[
         str,
         typer.Option(
@@ -106,27 +100,14 @@ def simulate(
             rich_help_panel=LIMITS,
         ),
     ] = "lbch",
-    alpha: Annotated[
-        float, typer.Option(help="LBCH load bound, times an equal share (Eq. 9); at least 1.", rich_help_panel=LIMITS)
-    ] = ALPHA,
-    limit: Annotated[
-        int | None, typer.Option(help="Only the first N trajectories of it.", rich_help_panel=WORKLOAD)
-    ] = None,
-    env_cap_s: Annotated[
-        float,
-        typer.Option(
-            help="Longest environment stage; longer ones mostly waited for a person's approval.",
-            rich_help_panel=WORKLOAD,
-        ),
-    ] = 120.0,
+    alpha: Alpha = ALPHA,
+    limit: Limit = None,
+    env_cap_s: EnvCapS = 120.0,
     env_scale: Annotated[
         float,
         typer.Option(help="Every environment stage times this, after the cap.", rich_help_panel=WORKLOAD),
     ] = 1.0,
-    user_cap_s: Annotated[
-        float | None,
-        typer.Option(help="Longest wait for a person (user_s); by default as recorded.", rich_help_panel=WORKLOAD),
-    ] = None,
+    user_cap_s: UserCapS = None,
     inference_only: Annotated[
         bool, typer.Option("--inference-only", help="The same as --ce none.", rich_help_panel=WORKLOAD)
     ] = False,
@@ -245,7 +226,7 @@ def simulate(
         ),
         Grid(
             cs=several("--cs", cs, whole),
-            ce=[None] if inference_only else parse_limit_sets(ce),
+            ce=[None] if inference_only else parse_limit_sets(ce or ["3"]),
             cache_ratio=[None] if cache_ratio is None else [*several("--cache-ratio", cache_ratio, positive)],
             schedule_policy=several("--schedule-policy", schedule_policy, one_of(POLICIES)),
             routing=several("--routing", routing, one_of(ROUTINGS)),

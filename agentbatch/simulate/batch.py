@@ -11,7 +11,7 @@ due at one instant happens in the order in which it was put down, and before the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from heapq import heappop, heappush
 from typing import Any
 
@@ -101,7 +101,7 @@ class Batch:
         self._emit = emit
         self._timers: list[tuple[float, int, Callable[[Any], None], Any]] = []
         self._entries = self._puts = self._rids = 0
-        self._flights: dict[int, Flight] = {}
+        self._flights: dict[Hashable, Flight] = {}
 
     def run(self, lives: Sequence[Life]) -> None:
         """Submit all `lives` at time 0, in this order, and run until all have ended."""
@@ -119,12 +119,12 @@ class Batch:
                 continue
             self.now_s = event_s
             for event in fleet.advance(event_s):
-                flight = self._flights[event.rid]  # type: ignore[index]  # rids are ours
+                flight = self._flights[event.rid]
                 if isinstance(event, FirstToken):
                     if flight.first_s is None:  # a retracted request is prefilled again
                         flight.first_s = event.at_s
                 else:
-                    del self._flights[event.rid]  # type: ignore[arg-type]  # likewise
+                    del self._flights[event.rid]
                     self._turn_ended(flight, event.prompt_tokens, event.cached_tokens, event.output_tokens)
 
     def _at(self, at_s: float, act: Callable[[Any], None], subject: Any) -> None:

@@ -6,7 +6,7 @@ preset h20-tp4-ling-3.0-flash; bytes per GPU rank.
 
 from __future__ import annotations
 
-import math
+from agentbatch.policy import capacity as model
 
 KV_BYTES = 8064
 """c_kv, bytes per token of context."""
@@ -25,7 +25,7 @@ INFERRED = (
 
 def balanced_ratio(context_tokens: float) -> float:
     """Return r_bal of trajectories whose last turns hold `context_tokens` > 0 on average (Eq. 2, 6)."""
-    return STATES * STATE_BYTES / (context_tokens * KV_BYTES)
+    return model.balanced_ratio(_need(context_tokens))
 
 
 def balanced_context(ratio: float) -> float:
@@ -34,5 +34,12 @@ def balanced_context(ratio: float) -> float:
 
 
 def capacity(ratio: float) -> int:
-    """Return how many trajectories one worker holds where `ratio` > 0 is balanced (Eq. 7, over F_state)."""
-    return math.floor(CACHE_PER_REQUEST_STATES * ratio / (1 + ratio))
+    """Return how many trajectories one worker holds where `ratio` > 0 is balanced (Eq. 7)."""
+    memory_bytes = CACHE_PER_REQUEST_STATES * STATES * STATE_BYTES
+    return model.whole(model.balanced_capacity(memory_bytes, _need(balanced_context(ratio))))
+
+
+def _need(context_tokens: float) -> model.Footprint:
+    return model.footprint(
+        l_kv_tokens=context_tokens, c_kv_bytes=KV_BYTES, s_state=STATES, c_state_bytes=STATE_BYTES
+    )
