@@ -7,22 +7,10 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from agentbatch.cli import shared
 from agentbatch.cli.limits import parse_band, parse_limits
 from agentbatch.cli.named import find_trace
-from agentbatch.cli.shared import (
-    LIMITS,
-    OUTPUT,
-    WORKLOAD,
-    Alpha,
-    AsJson,
-    BandS,
-    BucketS,
-    EnvCapS,
-    Limit,
-    ProfileNoise,
-    Unified,
-    UserCapS,
-)
+from agentbatch.cli.shared import LIMITS, OUTPUT, WORKLOAD
 from agentbatch.errors import UsageError
 from agentbatch.policy.admission import Admission
 from agentbatch.policy.caas import EnvironmentPolicy
@@ -75,7 +63,7 @@ def replay(
             rich_help_panel=LIMITS,
         ),
     ] = "3",
-    unified: Unified = False,
+    unified: shared.Unified = False,
     env_policy: Annotated[
         EnvironmentPolicy,
         typer.Option(
@@ -84,8 +72,8 @@ def replay(
             rich_help_panel=LIMITS,
         ),
     ] = "caas",
-    band_s: BandS = None,
-    bucket_s: BucketS = 1.0,
+    band_s: shared.BandS = None,
+    bucket_s: shared.BucketS = 1.0,
     admission: Annotated[
         Admission,
         typer.Option(help="Order of admission; longest-first goes by --profile.", rich_help_panel=LIMITS),
@@ -97,7 +85,7 @@ def replay(
             rich_help_panel=LIMITS,
         ),
     ] = None,
-    profile_noise: ProfileNoise = 0.0,
+    profile_noise: shared.ProfileNoise = 0.0,
     routing: Annotated[
         Literal["lbch", "consistent-hash", "random"],
         typer.Option(
@@ -105,10 +93,10 @@ def replay(
             rich_help_panel=LIMITS,
         ),
     ] = "lbch",
-    alpha: Alpha = ALPHA,
-    limit: Limit = None,
-    env_cap_s: EnvCapS = 120.0,
-    user_cap_s: UserCapS = None,
+    alpha: shared.Alpha = ALPHA,
+    limit: shared.Limit = None,
+    env_cap_s: shared.EnvCapS = 120.0,
+    user_cap_s: shared.UserCapS = None,
     inference_only: Annotated[
         bool,
         typer.Option("--inference-only", help="Skip environment stages and people's waits.", rich_help_panel=WORKLOAD),
@@ -150,7 +138,7 @@ def replay(
             rich_help_panel=OUTPUT,
         ),
     ] = None,
-    as_json: AsJson = False,
+    as_json: shared.AsJson = False,
 ) -> None:
     """Replay recorded trajectories and report how long the batch took, and why.
 

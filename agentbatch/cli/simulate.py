@@ -7,20 +7,9 @@ from typing import Annotated, Literal, get_args
 
 import typer
 
+from agentbatch.cli import shared
 from agentbatch.cli.limits import parse_band
-from agentbatch.cli.shared import (
-    LIMITS,
-    OUTPUT,
-    WORKLOAD,
-    Alpha,
-    BandS,
-    BucketS,
-    EnvCapS,
-    Limit,
-    ProfileNoise,
-    Unified,
-    UserCapS,
-)
+from agentbatch.cli.shared import LIMITS, OUTPUT, WORKLOAD
 from agentbatch.cli.values import one_of, parse_limit_sets, positive, several, whole, whole_or_none
 from agentbatch.errors import UsageError
 from agentbatch.policy.admission import Admission
@@ -66,7 +55,7 @@ def simulate(
             show_default="3",
         ),
     ] = None,
-    unified: Unified = False,
+    unified: shared.Unified = False,
     env_policy: Annotated[
         str,
         typer.Option(
@@ -75,8 +64,8 @@ def simulate(
             rich_help_panel=LIMITS,
         ),
     ] = "caas",
-    band_s: BandS = None,
-    bucket_s: BucketS = 1.0,
+    band_s: shared.BandS = None,
+    bucket_s: shared.BucketS = 1.0,
     admission: Annotated[
         str,
         typer.Option(
@@ -91,7 +80,7 @@ def simulate(
             rich_help_panel=LIMITS,
         ),
     ] = None,
-    profile_noise: ProfileNoise = 0.0,
+    profile_noise: shared.ProfileNoise = 0.0,
     routing: Annotated[
         str,
         typer.Option(
@@ -100,14 +89,14 @@ def simulate(
             rich_help_panel=LIMITS,
         ),
     ] = "lbch",
-    alpha: Alpha = ALPHA,
-    limit: Limit = None,
-    env_cap_s: EnvCapS = 120.0,
+    alpha: shared.Alpha = ALPHA,
+    limit: shared.Limit = None,
+    env_cap_s: shared.EnvCapS = 120.0,
     env_scale: Annotated[
         float,
         typer.Option(help="Every environment stage times this, after the cap.", rich_help_panel=WORKLOAD),
     ] = 1.0,
-    user_cap_s: UserCapS = None,
+    user_cap_s: shared.UserCapS = None,
     inference_only: Annotated[
         bool, typer.Option("--inference-only", help="The same as --ce none.", rich_help_panel=WORKLOAD)
     ] = False,
